@@ -1,0 +1,151 @@
+//! Permission profile: what an attempt may do, resolved to absolute paths.
+//!
+//! In: the task's permissions, resolved by the plan. Out: plain data that policy, sandbox and
+//! reports read. Pure; knows nothing of how it is enforced.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+/// The three modes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SandboxMode {
+    /// Writes only into the attempt's private home and temporary folder.
+    ReadOnly,
+    /// Writes also into the workspace and the profile's `write` roots.
+    #[default]
+    WorkspaceWrite,
+    /// No confinement at all.
+    DangerFullAccess,
+}
+
+impl SandboxMode {
+    /// Name in task files, events and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ReadOnly => "read-only",
+            Self::WorkspaceWrite => "workspace-write",
+            Self::DangerFullAccess => "danger-full-access",
+        }
+    }
+}
+
+/// What of the network is reachable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Network {
+    /// Nothing; unix sockets only.
+    #[default]
+    None,
+    /// Everything.
+    Full,
+}
+
+impl Network {
+    /// Name in task files, events and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Full => "full",
+        }
+    }
+}
+
+/// Which tier must enforce the profile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tier {
+    /// The strongest that works here.
+    #[default]
+    Auto,
+    /// Namespaces, nothing less.
+    Namespaces,
+    /// Landlock and seccomp, exactly.
+    Landlock,
+}
+
+/// Limits of each command's process tree; absent means no limit of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Limits {
+    /// `RLIMIT_NPROC`; not enforced by the kernel for uid 0 (measured). Default 4096.
+    pub processes: Option<u64>,
+    /// `RLIMIT_AS` in bytes. Default none.
+    pub memory: Option<u64>,
+    /// `RLIMIT_NOFILE`. Default none.
+    pub open_files: Option<u64>,
+    /// `RLIMIT_FSIZE` in bytes. Default none.
+    pub file_size: Option<u64>,
+    /// `RLIMIT_CPU` in seconds. Default none.
+    pub cpu_seconds: Option<u64>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            processes: Some(4096),
+            memory: None,
+            open_files: None,
+            file_size: None,
+            cpu_seconds: None,
+        }
+    }
+}
+
+/// How the environment of commands is made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct EnvPolicy {
+    /// `none`, `core` or `all`.
+    pub inherit: Inherit,
+    /// Whether the variables that name toolchain places are passed.
+    pub toolchains: bool,
+    /// Names passed beside those.
+    pub pass: Vec<String>,
+    /// Values set last.
+    pub set: BTreeMap<String, String>,
+}
+
+/// What of the runner's environment commands get.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Inherit {
+    /// Nothing but the private folders.
+    None,
+    /// The documented allow list.
+    #[default]
+    Core,
+    /// Everything but provider keys.
+    All,
+}
+
+impl Default for EnvPolicy {
+    fn default() -> Self {
+        Self { inherit: Inherit::Core, toolchains: true, pass: Vec::new(), set: BTreeMap::new() }
+    }
+}
+
+/// What an attempt may do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Profile {
+    /// Mode.
+    pub mode: SandboxMode,
+    /// Network.
+    pub network: Network,
+    /// Writable roots beside the workspace and the private folders; absolute.
+    pub write: Vec<PathBuf>,
+    /// Files and folders that must not be readable; absolute, or globs relative to the workspace.
+    pub deny_read: Vec<String>,
+    /// Readable roots beside the system set; `None`: everything but `deny_read`.
+    pub read: Option<Vec<PathBuf>>,
+    /// Globs of protected paths, relative to the workspace.
+    pub protected: Vec<String>,
+    /// Limits.
+    pub limits: Limits,
+    /// Tier.
+    pub tier: Tier,
+    /// Whether the operating system's sandbox must be there.
+    pub require_sandbox: bool,
+    /// Environment.
+    pub env: EnvPolicy,
+}

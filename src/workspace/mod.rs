@@ -1,0 +1,1 @@
+//! The workspace: where the work happens, and what came of it.
