@@ -31,7 +31,7 @@ pub enum Authority {
 }
 
 /// Where in the task file something stands.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Serialize)]
 pub struct Span {
     /// File as the user knows it.
     pub file: String,

@@ -82,7 +82,7 @@ pub struct Grounds {
 }
 
 /// A rule file's text.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct RuleSource {
     /// Name for errors and evidence, for example `policies/ci.rules`.
     pub name: String,
@@ -91,7 +91,8 @@ pub struct RuleSource {
 }
 
 /// What to do with text that can't be known before it runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Opaque {
     /// Confinement is enough.
     #[default]
@@ -122,7 +123,7 @@ pub struct Policy {
 impl Policy {
     /// Evaluates `action`; pure and total.
     pub fn evaluate(&self, action: &Action) -> Evaluation {
-        drop(action);
+        let _: &Action = action;
         Evaluation {
             decision: Decision::Forbidden,
             requirement: Requirement::Forbidden { reason: String::new() },
