@@ -78,6 +78,8 @@ pub struct Instance {
     pub context: Vec<Context>,
     /// Which commit project docs come from.
     pub project_docs: ProjectDocs,
+    /// Project docs (`AGENTS.md`), from the root down to the working folder.
+    pub docs: Vec<ProjectDoc>,
     /// Workspace.
     pub workspace: WorkspacePlan,
     /// Model.
@@ -110,6 +112,15 @@ pub struct Instance {
     pub failure: FailureAction,
     /// Digest of all of the above, hex.
     pub digest: String,
+}
+
+/// One `AGENTS.md`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ProjectDoc {
+    /// Path relative to the repository root.
+    pub path: String,
+    /// Its text, within the budget of all docs.
+    pub text: String,
 }
 
 /// What a failed task does to the run.

@@ -38,6 +38,8 @@ pub struct PatchAction {
     pub exec: Exec,
     /// Patch text.
     pub text: String,
+    /// Folder that relative paths resolve against; absolute.
+    pub base: PathBuf,
     /// Paths that it touches, as written; a move has two.
     pub paths: Vec<String>,
 }

@@ -384,6 +384,8 @@ pub enum Event {
         name: String,
         /// Provider's call id.
         call_id: String,
+        /// `function` or `freeform`.
+        form: String,
         /// Arguments or input as the model wrote them; a large one lies in `blob` instead.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         input: Option<String>,
@@ -435,7 +437,7 @@ pub enum Event {
     /// A call has its output.
     #[serde(rename = "call.completed")]
     CallCompleted {
-        /// `ok`, `failed`, `running`, `refused`, `reply`, `timed-out`, `interrupted`, `fault`.
+        /// `ok`, `failed`, `running`, `refused`, `reply`, `timed-out`, `interrupted`, `skipped`, `fault`.
         status: String,
         /// Exit code of the command.
         #[serde(default, skip_serializing_if = "Option::is_none")]

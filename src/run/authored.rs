@@ -1,0 +1,121 @@
+//! Commands that the task's author wrote down: setup, context, checks.
+//!
+//! In: a command with where it stands. Out: how it ended, with its log as a blob; both are in the
+//! transcript, the start before the effect (P2, P4).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use thiserror::Error;
+
+use super::{Run, Signal, record};
+use crate::approval::{self, Span};
+use crate::plan::Command;
+use crate::policy::Exec;
+use crate::process::{Capture, Ended, Output, Stdin};
+use crate::sandbox::{Sandbox, SandboxError};
+use crate::transcript::{Blob, Scope, TranscriptError};
+
+/// A command of the task's author, ready to run.
+#[derive(Debug)]
+pub struct Authored<'a> {
+    /// `setup`, `context`, `check`.
+    pub role: &'static str,
+    /// Command.
+    pub command: &'a Command,
+    /// Where it stands in the task file.
+    pub span: &'a Span,
+    /// Confinement.
+    pub sandbox: &'a Sandbox,
+    /// Working folder; absolute.
+    pub cwd: &'a Path,
+    /// Environment.
+    pub env: &'a BTreeMap<String, String>,
+    /// Deadline.
+    pub timeout: Duration,
+}
+
+/// How such a command ended.
+#[derive(Debug)]
+pub struct AuthoredDone {
+    /// How.
+    pub ended: Ended,
+    /// Head and tail of what it wrote.
+    pub output: Output,
+    /// All of what it wrote, within the log's cap.
+    pub log: Blob,
+}
+
+/// Why such a command has no end.
+#[derive(Debug, Error)]
+pub enum AuthoredError {
+    /// The run is being stopped.
+    #[error("interrupted by {}", .0.name())]
+    Stopped(Signal),
+    /// Its program is not there.
+    #[error("program `{0}` was not found on PATH")]
+    NoProgram(String),
+    /// Its confinement can't be set up.
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
+    /// It can't be written down.
+    #[error(transparent)]
+    Record(#[from] TranscriptError),
+    /// Its log has no place.
+    #[error("failed to make a log file in {}", path.display())]
+    Log {
+        /// Folder.
+        path: PathBuf,
+        /// Cause.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl Authored<'_> {
+    /// Runs the command to its end or deadline; no descendant outlives it.
+    ///
+    /// # Errors
+    ///
+    /// See [`AuthoredError`]; a red exit code is no error.
+    pub async fn run(&self, run: &Run, scope: &Scope) -> Result<AuthoredDone, AuthoredError> {
+        let cleared = approval::by_task_author(self.exec()?, self.span.clone());
+        let confined = self.sandbox.confine(cleared)?;
+        run.transcript.append(scope, record::process_started(self.role, &confined))?;
+        let log = tempfile::NamedTempFile::new_in(&run.state)
+            .map_err(|source| AuthoredError::Log { path: run.state.clone(), source })?
+            .into_temp_path();
+        let capture = Capture { log: Some(log.to_path_buf()), ..Capture::default() };
+        let finished = run.stop.guard(confined.finish(Stdin::Null, capture, self.timeout)).await;
+        let (ended, output) = finished.map_err(|stopped| AuthoredError::Stopped(stopped.0))??;
+        let blob = run.transcript.blob_file(&log)?;
+        run.transcript.append(scope, record::process_ended(&ended, Some(blob.clone())))?;
+        Ok(AuthoredDone { ended, output, log: blob })
+    }
+
+    fn exec(&self) -> Result<Exec, AuthoredError> {
+        let argv = match self.command {
+            Command::Shell(text) => {
+                ["bash", "-euo", "pipefail", "-c", text].map(str::to_owned).to_vec()
+            }
+            Command::Argv(argv) => argv.clone(),
+        };
+        let name = argv.first().cloned().unwrap_or_default();
+        let program = if name.starts_with("./") || name.starts_with("../") {
+            Some(self.cwd.join(&name))
+        } else {
+            crate::path::find_program(&name, self.env.get("PATH"))
+        };
+        Ok(Exec {
+            program: program.ok_or(AuthoredError::NoProgram(name))?,
+            argv,
+            cwd: self.cwd.to_path_buf(),
+            env: self.env.clone(),
+            shell_text: match self.command {
+                Command::Shell(text) => Some(text.clone()),
+                Command::Argv(_) => None,
+            },
+        })
+    }
+}

@@ -1,0 +1,336 @@
+//! The stage: the workspace, the confinement and the environment that an instance's attempts share.
+//!
+//! In: an instance. Out: a tree after setup, probed and recorded confinement; or the reason why the
+//! instance can't begin.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use crate::exit::Exit;
+use crate::plan::{ContextSource, Instance, Keep, fence};
+use crate::run::{Authored, AuthoredError, Run, Signal, record};
+use crate::sandbox::{Place, Sandbox, SandboxError, environment};
+use crate::tool::clip_output;
+use crate::transcript::event::{Enforcement, Level};
+use crate::transcript::{Event, Scope, TranscriptError};
+use crate::workspace::{Change, Fresh, Git, Source, Workspace, WorkspaceError};
+
+use super::End;
+
+/// Deadline of one context command; our choice.
+const CONTEXT: std::time::Duration = std::time::Duration::from_mins(2);
+
+/// Why an instance is over before its work could be judged.
+#[derive(Clone, Debug)]
+pub(super) struct Early {
+    /// Exit status.
+    pub(super) exit: Exit,
+    /// Kind in reports.
+    pub(super) kind: String,
+    /// One line.
+    pub(super) reason: String,
+}
+
+/// What attempts share.
+#[derive(Debug)]
+pub(super) struct Stage<'a> {
+    run: Rc<Run>,
+    pub(super) instance: &'a Instance,
+    pub(super) workspace: Workspace,
+    pub(super) sandbox: Sandbox,
+    pub(super) env: Rc<BTreeMap<String, String>>,
+    pub(super) cwd: PathBuf,
+    pub(super) logs: PathBuf,
+    pub(super) shell: PathBuf,
+}
+
+/// The tree of the final verdict, with the confinement that belongs to it.
+pub(super) struct FreshStage {
+    tree: Fresh,
+    pub(super) sandbox: Sandbox,
+    pub(super) cwd: PathBuf,
+    pub(super) env: Rc<BTreeMap<String, String>>,
+}
+
+impl<'a> Stage<'a> {
+    /// Makes the workspace, probes the confinement, writes `task.started`, and runs setup.
+    pub(super) async fn prepare(
+        run: &Rc<Run>,
+        instance: &'a Instance,
+        (source, folder): (Option<&Rc<Source>>, PathBuf),
+        (git, scope): (&Rc<Git>, &Scope),
+    ) -> Result<Self, Early> {
+        let prepared =
+            run.stop.guard(Workspace::prepare(git, source, &instance.workspace, &folder)).await;
+        let workspace = prepared.map_err(|stopped| Early::stopped(stopped.0))?.map_err(|error| {
+            Early { kind: "workspace".to_owned(), ..Early::workspace(error) }
+        })?;
+        let mut read_extra = workspace.read_extra().to_vec();
+        read_extra.push(run.host.binary.clone());
+        let place = Place {
+            workspace: workspace.root().to_path_buf(),
+            home: workspace.home(),
+            tmp: workspace.tmp(),
+            read_extra,
+            write_extra: instance.profile.write.clone(),
+            marker: run.state.to_string_lossy().into_owned(),
+            is_disposable: workspace.is_disposable(),
+        };
+        let probed = Sandbox::probe(&run.host, &instance.profile, &place).await;
+        let enforced = match &probed {
+            Ok(sandbox) => sandbox.enforcement().clone(),
+            Err(error) => unenforced(instance, error),
+        };
+        run.transcript.append(scope, started(instance, enforced, workspace.notices()))?;
+        let sandbox = probed?;
+        let env = environment(&instance.profile.env, &run.host, &place, &run.secret_names);
+        let shell = ["bash", "sh"]
+            .iter()
+            .find_map(|name| crate::path::find_program(name, env.get("PATH")))
+            .ok_or_else(|| Early::setup("shell", "neither bash nor sh is on PATH"))?;
+        let logs = folder.join("logs");
+        std::fs::create_dir_all(&logs)
+            .map_err(|error| Early::setup("workspace", format!("{}: {error}", logs.display())))?;
+        let cwd = workspace.workdir();
+        let (run, env) = (Rc::clone(run), Rc::new(env));
+        let mut stage = Self { run, instance, workspace, sandbox, env, cwd, logs, shell };
+        stage.set_up(scope).await?;
+        Ok(stage)
+    }
+
+    /// Runs the setup commands and takes the base after them.
+    async fn set_up(&mut self, scope: &Scope) -> Result<(), Early> {
+        for step in &self.instance.workspace.setup {
+            let sandbox = self.sandbox.with_network(step.network);
+            let authored = Authored {
+                role: "setup",
+                command: &step.run,
+                span: &step.span,
+                sandbox: &sandbox,
+                cwd: &self.cwd,
+                env: &self.env,
+                timeout: step.timeout,
+            };
+            let done = authored.run(&self.run, scope).await?;
+            if done.ended.exit_code != Some(0) {
+                let output = clip_output(&done.output, 2_000);
+                return Err(Early::setup(
+                    "setup",
+                    format!(
+                        "setup command at {} {}: {}",
+                        step.span,
+                        ending(&done.ended),
+                        output.trim_end()
+                    ),
+                ));
+            }
+        }
+        Ok(self.workspace.base().await?)
+    }
+
+    /// Gathers the context entries, fenced.
+    pub(super) async fn context(&self, scope: &Scope) -> Result<Vec<String>, Early> {
+        let mut entries = Vec::new();
+        for entry in &self.instance.context {
+            let text = match &entry.source {
+                ContextSource::Text(text) => text.clone(),
+                ContextSource::WorkspaceFile(path) => self.context_file(path, &entry.span)?,
+                ContextSource::Command(command) => {
+                    let authored = Authored {
+                        role: "context",
+                        command,
+                        span: &entry.span,
+                        sandbox: &self.sandbox,
+                        cwd: &self.cwd,
+                        env: &self.env,
+                        timeout: CONTEXT,
+                    };
+                    let done = authored.run(&self.run, scope).await?;
+                    if done.ended.exit_code != Some(0) {
+                        let output = clip_output(&done.output, 2_000);
+                        let how = ending(&done.ended);
+                        let text = format!("context command at {} {how}: {output}", entry.span);
+                        return Err(Early::setup("context", text));
+                    }
+                    clip_output(&done.output, entry.max_bytes)
+                }
+            };
+            let text = crate::text::clip(&text, entry.max_bytes);
+            entries.push(fence(&entry.title, &text, entry.is_untrusted));
+        }
+        Ok(entries)
+    }
+
+    /// Reads a context file of the workspace; a symlink out of it is refused.
+    fn context_file(&self, path: &str, span: &crate::approval::Span) -> Result<String, Early> {
+        let root = self.workspace.root();
+        let wrong = |why: String| Early::setup("context", format!("context file `{path}` ({span}): {why}"));
+        let file = root.join(path).canonicalize().map_err(|error| wrong(error.to_string()))?;
+        let root = root.canonicalize().map_err(|error| wrong(error.to_string()))?;
+        if !file.starts_with(&root) {
+            return Err(wrong("it lies outside the workspace".to_owned()));
+        }
+        let bytes = std::fs::read(&file).map_err(|error| wrong(error.to_string()))?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Makes the fresh tree of the verdict: base plus patch, its own home and temporary folder.
+    pub(super) async fn fresh(&self, change: &Change) -> Result<FreshStage, Early> {
+        let tree = self.workspace.fresh(change).await?;
+        Ok(FreshStage {
+            sandbox: self.sandbox.with_workspace(tree.root.clone()),
+            cwd: tree.workdir.clone(),
+            env: Rc::clone(&self.env),
+            tree,
+        })
+    }
+
+    /// Keeps the files that the task lists as artefacts, in the record's folder.
+    pub(super) fn keep_artifacts(&self, scope: &Scope, globs: &[String]) -> Result<(), Early> {
+        if globs.is_empty() {
+            return Ok(());
+        }
+        let to = self.attempt_folder(scope.attempt.unwrap_or(1)).join("artifacts");
+        self.workspace.artifacts(globs, &to)?;
+        Ok(())
+    }
+
+    fn attempt_folder(&self, attempt: u32) -> PathBuf {
+        let instance = crate::text::component(&self.instance.id);
+        self.run.out.join("tasks").join(instance).join(format!("attempt-{attempt}"))
+    }
+
+    /// Keeps the workspace where the task asks for it.
+    pub(super) fn close(self, attempt: u32, is_done: bool) -> Result<(), Early> {
+        let keeps = match self.instance.workspace.keep {
+            Keep::Never => false,
+            Keep::OnFailure => !is_done,
+            Keep::Always => true,
+        };
+        if keeps {
+            let to = self.attempt_folder(attempt).join("workspace");
+            self.workspace.keep(&to)?;
+        }
+        Ok(())
+    }
+}
+
+impl FreshStage {
+    /// Puts the files back that `check` is to be judged with.
+    pub(super) async fn restore(
+        &self,
+        stage: &Stage<'_>,
+        check: &crate::plan::CheckPlan,
+    ) -> Result<(), Early> {
+        let protected = &stage.instance.profile.protected;
+        let globs = check.restore.as_ref().unwrap_or(protected);
+        let commit = stage.run.plan.trust_commit.as_deref();
+        let commit = commit.or(stage.instance.workspace.commit.as_deref());
+        stage.workspace.restore(&self.tree, globs, commit).await?;
+        Ok(())
+    }
+}
+
+/// How a command ended, in words.
+fn ending(ended: &crate::process::Ended) -> String {
+    match (ended.cause, ended.exit_code, ended.signal) {
+        (crate::process::Cause::TimedOut, _, _) => "had no end within its timeout".to_owned(),
+        (_, Some(code), _) => format!("exited with code {code}"),
+        (_, None, Some(signal)) => format!("was ended by signal {signal}"),
+        (_, None, None) => "was stopped".to_owned(),
+    }
+}
+
+/// What stands as the enforcement of a task whose confinement can't be had.
+fn unenforced(instance: &Instance, error: &SandboxError) -> Enforcement {
+    let why = record::chain(error);
+    Enforcement {
+        tier: "none".to_owned(),
+        mode: instance.profile.mode.name().to_owned(),
+        items: BTreeMap::from([("all".to_owned(), Level::None { why })]),
+    }
+}
+
+fn started(instance: &Instance, enforced: Enforcement, notices: &[String]) -> Event {
+    let json = |value: Result<serde_json::Value, serde_json::Error>| value.unwrap_or_default();
+    Event::TaskStarted {
+        id: instance.task.clone(),
+        line: instance.span.line,
+        base_commit: instance.workspace.commit.clone(),
+        workspace: instance.workspace.kind.name().to_owned(),
+        provider: instance.model.provider.clone(),
+        model: instance.model.name.clone(),
+        requested: json(serde_json::to_value(&instance.profile)),
+        enforced,
+        budget: json(serde_json::to_value(&instance.budget)),
+        notices: notices.to_vec(),
+    }
+}
+
+impl Early {
+    pub(super) fn setup(kind: &str, reason: impl Into<String>) -> Self {
+        Self { exit: Exit::Setup, kind: kind.to_owned(), reason: reason.into() }
+    }
+
+    pub(super) fn stopped(signal: Signal) -> Self {
+        Self {
+            exit: match signal {
+                Signal::Interrupt => Exit::Interrupted,
+                Signal::Terminate => Exit::Terminated,
+            },
+            kind: "signal".to_owned(),
+            reason: format!("interrupted by {}", signal.name()),
+        }
+    }
+
+    pub(super) fn workspace(error: WorkspaceError) -> Self {
+        error.into()
+    }
+
+    /// The end of an attempt whose result could not be judged; an end that already says more stays.
+    pub(super) fn into_end(self, end: End) -> End {
+        match (self.exit, end) {
+            (_, end @ (End::Internal(_) | End::Sandbox(_) | End::Stopped(_))) => end,
+            (Exit::Interrupted, _) => End::Stopped(Signal::Interrupt),
+            (Exit::Terminated, _) => End::Stopped(Signal::Terminate),
+            (Exit::Sandbox, _) => End::Sandbox(self.reason),
+            (Exit::Setup, _) => End::Setup(self.reason),
+            (_, _) => End::Internal(self.reason),
+        }
+    }
+}
+
+impl From<WorkspaceError> for Early {
+    fn from(error: WorkspaceError) -> Self {
+        let exit = if error.is_confinement() { Exit::Sandbox } else { Exit::Setup };
+        Self { exit, kind: "workspace".to_owned(), reason: record::chain(&error) }
+    }
+}
+
+impl From<SandboxError> for Early {
+    fn from(error: SandboxError) -> Self {
+        let reason = record::chain(&error);
+        Self { exit: Exit::Sandbox, kind: "sandbox".to_owned(), reason }
+    }
+}
+
+impl From<TranscriptError> for Early {
+    fn from(error: TranscriptError) -> Self {
+        let reason = record::chain(&error);
+        Self { exit: Exit::Internal, kind: "record".to_owned(), reason }
+    }
+}
+
+impl From<AuthoredError> for Early {
+    fn from(error: AuthoredError) -> Self {
+        match error {
+            AuthoredError::Stopped(signal) => Self::stopped(signal),
+            AuthoredError::Sandbox(error) => error.into(),
+            AuthoredError::Record(error) => error.into(),
+            AuthoredError::NoProgram(_) | AuthoredError::Log { .. } => {
+                Self::setup("command", record::chain(&error))
+            }
+        }
+    }
+}

@@ -1,0 +1,515 @@
+//! A scenario: files, a task, a model or a server, a command; then what must be there afterwards.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::responses_server;
+
+/// One scenario file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Scenario {
+    /// One sentence, present tense.
+    #[serde(rename = "about")]
+    _about: String,
+    /// Public report that it came from.
+    #[serde(default, rename = "from")]
+    _from: Option<String>,
+    /// Files of the repository, committed; `$NAME` placeholders are filled in.
+    #[serde(default)]
+    files: BTreeMap<String, String>,
+    /// Files that are executable.
+    #[serde(default)]
+    executable: Vec<String>,
+    /// Whether the folder is a git repository. Default true.
+    #[serde(default = "yes")]
+    git: bool,
+    /// Shell text that is run in the repository after the first commit.
+    #[serde(default)]
+    prepare: String,
+    /// The task file, as `task.yml`, committed.
+    #[serde(default)]
+    task: Option<String>,
+    /// The scripted model, as `model.yml`, committed.
+    #[serde(default)]
+    script: Option<Value>,
+    /// A Responses server on loopback; its address is `$BASE_URL`.
+    #[serde(default)]
+    server: Option<Vec<responses_server::Planned>>,
+    /// Arguments; the default runs `task.yml` into `$OUT`.
+    #[serde(default)]
+    args: Option<Vec<String>>,
+    /// Folder below the repository in which the command runs.
+    #[serde(default)]
+    cwd: String,
+    /// More environment.
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    /// `null` (default), `open` (a pipe that nobody writes to), or text.
+    #[serde(default)]
+    stdin: Option<String>,
+    /// A signal, and the transcript text after which it is sent.
+    #[serde(default)]
+    signal: Option<Signal>,
+    /// Whether two runs must leave the same masked transcript. Default true.
+    #[serde(default = "yes")]
+    repeatable: bool,
+    then: Then,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Signal {
+    name: String,
+    after: String,
+}
+
+/// What must be there afterwards.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Then {
+    exit: i32,
+    #[serde(default)]
+    stdout: Option<String>,
+    #[serde(default)]
+    stdout_contains: Vec<String>,
+    #[serde(default)]
+    stderr_contains: Vec<String>,
+    #[serde(default)]
+    stderr_lacks: Vec<String>,
+    /// Files of the repository: text, or null for none.
+    #[serde(default)]
+    files: BTreeMap<String, Option<String>>,
+    /// Files of the record: every text must be in there.
+    #[serde(default)]
+    out_contains: BTreeMap<String, Vec<String>>,
+    /// Files of the record: no text may be in there.
+    #[serde(default)]
+    out_lacks: BTreeMap<String, Vec<String>>,
+    /// Events in this order; others may lie between. Objects match by the keys they name.
+    #[serde(default)]
+    transcript: Vec<Value>,
+    /// Events that must not be there.
+    #[serde(default)]
+    transcript_lacks: Vec<Value>,
+    /// Parts of report.json.
+    #[serde(default)]
+    report: Option<Value>,
+    /// Whether there is no record at all (exits 2 and 3).
+    #[serde(default)]
+    no_record: bool,
+    /// Number of requests that the server saw.
+    #[serde(default)]
+    requests: Option<usize>,
+    /// Texts that some request to the server must hold.
+    #[serde(default)]
+    requests_contain: Vec<String>,
+    /// Shell text that must succeed in the repository; `$OUT` and the like are set.
+    #[serde(default)]
+    shell: Option<String>,
+}
+
+/// The longest that a command may take: every wait has a deadline (P1).
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Runs one scenario file; an error says what differs.
+pub fn run(path: &Path) -> Result<(), String> {
+    let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
+    let scenario: Scenario = serde_yaml::from_str(&text).map_err(|error| error.to_string())?;
+    let first = Stage::make(&scenario)?;
+    let left = first.act(&scenario)?;
+    first.check(&scenario.then, &left).map_err(|error| format!("{error}\n{}", left.show(&first)))?;
+    first.check_clean()?;
+    if scenario.repeatable && scenario.signal.is_none() && !scenario.then.no_record {
+        let second = Stage::make(&scenario)?;
+        second.act(&scenario)?;
+        compare(&first, &second)?;
+    }
+    Ok(())
+}
+
+/// Folders of one run.
+struct Stage {
+    _root: tempfile::TempDir,
+    root: PathBuf,
+    repository: PathBuf,
+    out: PathBuf,
+    tmp: PathBuf,
+    home: PathBuf,
+    server: Option<responses_server::Server>,
+}
+
+/// What a command left.
+struct Left {
+    status: ExitStatus,
+    stdout: String,
+    stderr: String,
+}
+
+impl Left {
+    fn show(&self, stage: &Stage) -> String {
+        let transcript = fs::read_to_string(stage.out.join("transcript.jsonl")).unwrap_or_default();
+        format!(
+            "status: {:?}\nstdout: {}\nstderr: {}\ntranscript:\n{transcript}",
+            self.status, self.stdout, self.stderr
+        )
+    }
+}
+
+impl Stage {
+    fn make(scenario: &Scenario) -> Result<Self, String> {
+        let dir = tempfile::Builder::new().prefix("scenario-").tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let folder = |name: &str| {
+            let folder = root.join(name);
+            fs::create_dir_all(&folder).unwrap();
+            folder
+        };
+        let stage = Self {
+            repository: folder("repository"),
+            tmp: folder("tmp"),
+            home: folder("home"),
+            out: root.join("out"),
+            server: scenario.server.clone().map(responses_server::Server::start),
+            root,
+            _root: dir,
+        };
+        let mut files = scenario.files.clone();
+        if let Some(task) = &scenario.task {
+            files.insert("task.yml".to_owned(), task.clone());
+        }
+        if let Some(script) = &scenario.script {
+            files.insert("model.yml".to_owned(), script.to_string());
+        }
+        for (name, text) in files {
+            let target = stage.repository.join(&name);
+            fs::create_dir_all(target.parent().unwrap()).unwrap();
+            fs::write(&target, stage.fill(&text)).unwrap();
+            if scenario.executable.contains(&name) {
+                fs::set_permissions(&target, fs::Permissions::from_mode(0o755)).unwrap();
+            }
+        }
+        if scenario.git {
+            stage.shell("git init -q -b main && git add -A && git commit -q --allow-empty -m base")?;
+        }
+        if !scenario.prepare.is_empty() {
+            stage.shell(&scenario.prepare)?;
+        }
+        Ok(stage)
+    }
+
+    /// Fills `$REPO`, `$OUT`, `$TMP`, `$HOME` and `$BASE_URL` in.
+    fn fill(&self, text: &str) -> String {
+        let url = self.server.as_ref().map(responses_server::Server::base_url).unwrap_or_default();
+        [
+            ("$REPO", &self.repository),
+            ("$OUT", &self.out),
+            ("$TMP", &self.tmp),
+            ("$HOME", &self.home),
+        ]
+        .iter()
+        .fold(text.replace("$BASE_URL", &url), |text, (name, path)| {
+            text.replace(name, &path.to_string_lossy())
+        })
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.env_clear().current_dir(&self.repository);
+        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command.env("HOME", &self.home).env("TMPDIR", &self.tmp).env("LANG", "C.UTF-8");
+        for who in ["AUTHOR", "COMMITTER"] {
+            command.env(format!("GIT_{who}_NAME"), "demo");
+            command.env(format!("GIT_{who}_EMAIL"), "demo@example.invalid");
+            command.env(format!("GIT_{who}_DATE"), "2026-01-01T00:00:00Z");
+        }
+        command.env("GIT_CONFIG_NOSYSTEM", "1");
+        command
+    }
+
+    fn shell(&self, text: &str) -> Result<(), String> {
+        let output = self
+            .command("bash")
+            .args(["-euo", "pipefail", "-c", &self.fill(text)])
+            .env("OUT", &self.out)
+            .env("HORSEMAN", env!("CARGO_BIN_EXE_horseman"))
+            .output()
+            .unwrap();
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(format!(
+            "`{text}` failed: {}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        ))
+    }
+
+    fn act(&self, scenario: &Scenario) -> Result<Left, String> {
+        let default = ["run", "task.yml", "--out", "$OUT"].map(str::to_owned).to_vec();
+        let args = scenario.args.clone().unwrap_or(default);
+        let mut command = self.command(env!("CARGO_BIN_EXE_horseman"));
+        command.args(args.iter().map(|arg| self.fill(arg)));
+        command.current_dir(self.repository.join(&scenario.cwd));
+        for (name, value) in &scenario.env {
+            command.env(name, self.fill(value));
+        }
+        let has_input = scenario.stdin.as_deref().is_some_and(|stdin| stdin != "null");
+        command.stdin(if has_input { Stdio::piped() } else { Stdio::null() });
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        // Held open until the end when nobody is to write.
+        let mut stdin = child.stdin.take();
+        if let Some(text) = scenario.stdin.as_deref().filter(|text| *text != "open")
+            && let Some(mut pipe) = stdin.take()
+        {
+            pipe.write_all(self.fill(text).as_bytes()).unwrap();
+        }
+        if let Some(signal) = &scenario.signal {
+            self.signal(&child, signal)?;
+        }
+        let left = finish(child)?;
+        drop(stdin);
+        Ok(left)
+    }
+
+    fn signal(&self, child: &Child, signal: &Signal) -> Result<(), String> {
+        let start = Instant::now();
+        loop {
+            let path = self.out.join("transcript.jsonl");
+            let transcript = fs::read_to_string(path).unwrap_or_default();
+            if transcript.contains(&signal.after) {
+                break;
+            }
+            if start.elapsed() > DEADLINE {
+                return Err(format!("`{}` never came", signal.after));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // The command that the last event announces needs a moment to be there.
+        std::thread::sleep(Duration::from_millis(300));
+        let status = Command::new("kill")
+            .args([format!("-{}", signal.name), child.id().to_string()])
+            .status()
+            .unwrap();
+        if status.success() { Ok(()) } else { Err("kill failed".to_owned()) }
+    }
+
+    fn check(&self, then: &Then, left: &Left) -> Result<(), String> {
+        use std::os::unix::process::ExitStatusExt as _;
+        let code = left.status.code().or(left.status.signal().map(|signal| 128 + signal));
+        if code != Some(then.exit) {
+            return Err(format!("exit: expected {}, got {code:?}", then.exit));
+        }
+        if let Some(expected) = &then.stdout
+            && self.fill(expected) != left.stdout
+        {
+            return Err(format!("stdout: expected {expected:?}, got {:?}", left.stdout));
+        }
+        contains("stdout", &left.stdout, &self.fill_all(&then.stdout_contains))?;
+        contains("stderr", &left.stderr, &self.fill_all(&then.stderr_contains))?;
+        lacks("stderr", &left.stderr, &self.fill_all(&then.stderr_lacks))?;
+        if left.stderr.contains("panicked") {
+            return Err("it panicked".to_owned());
+        }
+        self.check_files(then)?;
+        if then.no_record {
+            if self.out.exists() {
+                return Err("there is a record, expected none".to_owned());
+            }
+        } else if self.out.exists() {
+            self.check_record(then)?;
+        }
+        self.check_server(then)?;
+        then.shell.as_deref().map_or(Ok(()), |text| self.shell(text))
+    }
+
+    fn fill_all(&self, texts: &[String]) -> Vec<String> {
+        texts.iter().map(|text| self.fill(text)).collect()
+    }
+
+    fn check_files(&self, then: &Then) -> Result<(), String> {
+        for (name, expected) in &then.files {
+            let path = self.repository.join(name);
+            let found = fs::read(&path).ok().map(|bytes| String::from_utf8_lossy(&bytes).into());
+            if found != *expected {
+                return Err(format!("file `{name}`: expected {expected:?}, got {found:?}"));
+            }
+        }
+        for (name, expected) in &then.out_contains {
+            let text = fs::read_to_string(self.out.join(name)).map_err(|e| format!("{name}: {e}"))?;
+            contains(name, &text, &self.fill_all(expected))?;
+        }
+        for (name, expected) in &then.out_lacks {
+            let text = fs::read_to_string(self.out.join(name)).map_err(|e| format!("{name}: {e}"))?;
+            lacks(name, &text, &self.fill_all(expected))?;
+        }
+        Ok(())
+    }
+
+    fn check_record(&self, then: &Then) -> Result<(), String> {
+        let records = self.records();
+        let mut next = 0;
+        for expected in &then.transcript {
+            let found = records[next..].iter().position(|record| is_part(expected, record));
+            next += found.ok_or(format!("transcript: no {expected} after line {next}"))? + 1;
+        }
+        for unexpected in &then.transcript_lacks {
+            if let Some(record) = records.iter().find(|record| is_part(unexpected, record)) {
+                return Err(format!("transcript: {record} must not be there"));
+            }
+        }
+        horseman::transcript::verify(&self.out).map_err(|error| format!("verify: {error}"))?;
+        if let Some(expected) = &then.report {
+            let text = fs::read_to_string(self.out.join("report.json")).unwrap_or_default();
+            let report: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+            if !is_part(expected, &report) {
+                return Err(format!("report: expected {expected}, got {report}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_server(&self, then: &Then) -> Result<(), String> {
+        let Some(server) = &self.server else { return Ok(()) };
+        let requests = server.requests();
+        if let Some(expected) = then.requests
+            && requests.len() != expected
+        {
+            return Err(format!("requests: expected {expected}, got {}", requests.len()));
+        }
+        let all: String = requests.iter().map(|request| request.body.clone() + "\n").collect();
+        contains("requests", &all, &self.fill_all(&then.requests_contain))
+    }
+
+    /// The events with their envelope, the way expectations name them.
+    fn records(&self) -> Vec<Value> {
+        let text = fs::read_to_string(self.out.join("transcript.jsonl")).unwrap_or_default();
+        text.lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+            .map(|mut record| {
+                let mut event = record["event"].take();
+                for key in ["task", "attempt", "step", "call"] {
+                    if let Some(value) = record.get(key) {
+                        event[key] = value.clone();
+                    }
+                }
+                event
+            })
+            .collect()
+    }
+
+    /// Nothing may be left: no process, no state folder (P9).
+    fn check_clean(&self) -> Result<(), String> {
+        let marker = self.root.to_string_lossy().into_owned();
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let environ = fs::read(entry.path().join("environ")).unwrap_or_default();
+            let text = String::from_utf8_lossy(&environ);
+            if text.contains("HORSEMAN_STATE=") && text.contains(&marker) {
+                let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+                return Err(format!("left over: {}", String::from_utf8_lossy(&command)));
+            }
+        }
+        for base in fs::read_dir(&self.tmp).unwrap().flatten() {
+            let left: Vec<String> = fs::read_dir(base.path())
+                .map(|entries| entries.flatten().map(|e| e.path().display().to_string()).collect())
+                .unwrap_or_default();
+            if !left.is_empty() {
+                return Err(format!("left over: {left:?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn finish(mut child: Child) -> Result<Left, String> {
+    let mut stdout = child.stdout.take().unwrap();
+    let mut stderr = child.stderr.take().unwrap();
+    let out = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        stdout.read_to_end(&mut bytes).unwrap();
+        bytes
+    });
+    let err = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        stderr.read_to_end(&mut bytes).unwrap();
+        bytes
+    });
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if start.elapsed() > DEADLINE {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            return Err(format!("no end within {DEADLINE:?}"));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Ok(Left { status, stdout: text(out.join().unwrap()), stderr: text(err.join().unwrap()) })
+}
+
+fn contains(what: &str, text: &str, expected: &[String]) -> Result<(), String> {
+    expected.iter().try_for_each(|part| {
+        if text.contains(part.as_str()) { Ok(()) } else { Err(format!("{what} lacks {part:?}")) }
+    })
+}
+
+fn lacks(what: &str, text: &str, unexpected: &[String]) -> Result<(), String> {
+    unexpected.iter().try_for_each(|part| {
+        if text.contains(part.as_str()) { Err(format!("{what} holds {part:?}")) } else { Ok(()) }
+    })
+}
+
+/// Whether `part` is in `whole`: objects by the keys they name, arrays in order, a text that
+/// starts with `~` by what follows.
+fn is_part(part: &Value, whole: &Value) -> bool {
+    match (part, whole) {
+        (Value::Object(part), Value::Object(whole)) => part.iter().all(|(key, value)| {
+            let found = whole.get(key).unwrap_or(&Value::Null);
+            is_part(value, found)
+        }),
+        (Value::Array(part), Value::Array(whole)) => {
+            let mut rest = whole.iter();
+            part.iter().all(|value| rest.any(|found| is_part(value, found)))
+        }
+        (Value::String(part), Value::String(whole)) => {
+            part.strip_prefix('~').map_or(part == whole, |part| whole.contains(part))
+        }
+        _ => part == whole,
+    }
+}
+
+/// Both runs must have left the same transcript but for the published mask (P10).
+fn compare(first: &Stage, second: &Stage) -> Result<(), String> {
+    let [left, right] = [first, second].map(|stage| {
+        let text = fs::read_to_string(stage.out.join("transcript.jsonl")).unwrap_or_default();
+        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        let blobs = stage.out.join("blobs");
+        let place = horseman::transcript::Place {
+            path: stage.root.to_string_lossy().into_owned(),
+            name: "<root>".to_owned(),
+        };
+        horseman::transcript::mask(&lines, &|blob| fs::read(blobs.join(&blob.sha256)).ok(), &[place])
+    });
+    for (at, (left, right)) in left.lines.iter().zip(&right.lines).enumerate() {
+        if left != right {
+            return Err(format!("two runs differ in line {at}:\n{left}\n{right}"));
+        }
+    }
+    if left.lines.len() == right.lines.len() { Ok(()) } else { Err("two runs differ".to_owned()) }
+}
