@@ -254,16 +254,6 @@ fn excerpt(blobs: &dyn Blobs, blob: &Blob, most: usize) -> String {
     format!("{head}\n… {omitted} bytes omitted …\n{tail}")
 }
 
-/// `text`, head and tail within `most` bytes.
-fn clip_middle(text: &str, most: usize) -> String {
-    if text.len() <= most {
-        return text.to_owned();
-    }
-    let head = crate::text::floor_char_boundary(text, most / 2);
-    let tail = crate::text::ceil_char_boundary(text, text.len() - most / 2);
-    format!("{}\n… {} bytes omitted …\n{}", &text[..head], tail - head, &text[tail..])
-}
-
 /// A final message: its head.
 fn message(blobs: &dyn Blobs, blob: &Blob) -> Option<String> {
     let bytes = blobs.read(blob, 0, MESSAGE)?;
@@ -284,16 +274,4 @@ fn open_check<'c>(checks: &'c mut [Check], id: &str, phase: &str) -> Option<&'c 
         .iter_mut()
         .rev()
         .find(|check| check.id == id && check.phase == phase && check.outcome == INCOMPLETE)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::clip_middle;
-
-    #[test]
-    fn clipping_keeps_head_and_tail_and_says_what_is_gone() {
-        assert_eq!(clip_middle("abc", 3), "abc");
-        assert_eq!(clip_middle("aäöüz", 4), "a\n… 6 bytes omitted …\nz");
-        assert_eq!(clip_middle("abcdef", 4), "ab\n… 2 bytes omitted …\nef");
-    }
 }

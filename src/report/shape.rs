@@ -9,10 +9,16 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::transcript::event::{Blob, Enforcement, Evidence, FileChange, InputFile, Usage};
+use crate::transcript::event::{Blob, Enforcement, Evidence, FileChange, InputFile, Level, Usage};
 
 /// Version of the report's shape; `schema_version`.
 pub const VERSION: u32 = 1;
+
+/// `kind` of a task whose final message breaks its schema.
+pub const KIND_SCHEMA: &str = "schema";
+
+/// `kind` of a task whose result is larger than `output.max_patch_bytes`.
+pub const KIND_PATCH_SIZE: &str = "patch-size";
 
 /// What a run came to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
@@ -426,6 +432,12 @@ pub struct Check {
 }
 
 impl Report {
+    /// The task file as the user knows it; `task file` when the record doesn't name it.
+    pub fn task_file(&self) -> &str {
+        let input = self.inputs.iter().find(|input| input.role == "task-file");
+        input.map_or("task file", |input| &input.path)
+    }
+
     /// Whether the run ended with every task done.
     pub fn is_done(&self) -> bool {
         self.exit == Some(0)
@@ -453,6 +465,22 @@ impl Task {
                 call.refused.as_ref().map(|refused| (attempt, call, refused))
             })
         })
+    }
+
+    /// The confinement in one line: tier and mode, then what is partly or not in force.
+    pub fn confinement(&self) -> String {
+        let Some(enforcement) = &self.enforcement else { return "not started".to_owned() };
+        let mut parts = vec![format!("{}, {}", enforcement.tier, enforcement.mode)];
+        let gaps = enforcement.items.iter().filter_map(|(item, level)| match level {
+            Level::Full { .. } => None,
+            Level::Partial { layer, why } => Some(format!("{item} partial by {layer}: {why}")),
+            Level::None { why } => Some(format!("{item} none: {why}")),
+        });
+        parts.extend(gaps);
+        if parts.len() == 1 {
+            parts.push("all in force".to_owned());
+        }
+        parts.join("; ")
     }
 
     /// Steps over all attempts.

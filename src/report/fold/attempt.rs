@@ -3,13 +3,13 @@
 use serde_json::Value;
 
 use super::{
-    EXCERPT, Fold, INCOMPLETE, LOG_EXCERPT, Open, OpenProcess, artifact, attempt_mut, clip_middle,
-    excerpt, open_check,
+    EXCERPT, Fold, INCOMPLETE, LOG_EXCERPT, Open, OpenProcess, artifact, attempt_mut, excerpt,
+    open_check,
 };
-use crate::report::place;
 use crate::report::shape::{
     Attempt, Call, Check, Confinement, Fault, Limit, Patch, Process, Refused, Task,
 };
+use crate::report::{clean, place};
 use crate::transcript::event::{Event, Record};
 use crate::transcript::read::Blobs;
 
@@ -161,7 +161,7 @@ fn call(call: &mut Call, record: &Record, blobs: &dyn Blobs) {
         call.tool.clone_from(tool);
         call.name.clone_from(name);
         call.input = match (input, blob) {
-            (Some(input), _) => clip_middle(input, EXCERPT),
+            (Some(input), _) => clean::middle(input, EXCERPT),
             (None, Some(blob)) => excerpt(blobs, blob, EXCERPT),
             (None, None) => String::new(),
         };
@@ -189,7 +189,7 @@ fn process_started(open: &mut Open, record: &Record) {
         is_ended: false,
         process: Process {
             role: role.clone(),
-            argv: argv.iter().map(|word| clip_middle(word, EXCERPT)).collect(),
+            argv: argv.iter().map(|word| clean::middle(word, EXCERPT)).collect(),
             cwd: cwd.clone(),
             by: by.clone(),
             session: *session,
