@@ -4,6 +4,10 @@
 //! kind. Knows nothing of tools' behaviour, policy or the transcript.
 
 pub mod item;
+pub mod key;
+pub mod net;
+mod request;
+pub mod script;
 pub mod spec;
 
 use std::collections::BTreeMap;
@@ -15,8 +19,12 @@ use serde_json::Value;
 use thiserror::Error;
 
 pub use item::{Item, ItemKind, Payload, ToolCall};
+pub use key::Key;
+pub use net::NetOptions;
+pub use script::{Script, ScriptError};
 pub use spec::{FunctionSpec, ToolSpec};
 
+use crate::plan::{ModelPlan, Wire};
 use crate::transcript::event::Usage;
 
 /// A future on this thread.
@@ -145,6 +153,45 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
+    /// Every kind.
+    pub const ALL: [Self; 12] = [
+        Self::Auth,
+        Self::Quota,
+        Self::RateLimit,
+        Self::Overloaded,
+        Self::BadRequest,
+        Self::ContextWindow,
+        Self::CutStream,
+        Self::Idle,
+        Self::Refused,
+        Self::Protocol,
+        Self::Wall,
+        Self::Script,
+    ];
+
+    /// The kind that the transcript calls `name`.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// Whether the same request may succeed later.
+    pub const fn is_retryable(self) -> bool {
+        match self {
+            Self::RateLimit
+            | Self::Overloaded
+            | Self::CutStream
+            | Self::Idle
+            | Self::Refused
+            | Self::Protocol => true,
+            Self::Auth
+            | Self::Quota
+            | Self::BadRequest
+            | Self::ContextWindow
+            | Self::Wall
+            | Self::Script => false,
+        }
+    }
+
     /// Name in the transcript.
     pub const fn name(self) -> &'static str {
         match self {
@@ -176,4 +223,38 @@ pub struct ModelError {
     pub status: Option<u16>,
     /// How long the provider asks to wait.
     pub retry_after: Option<Duration>,
+}
+
+/// Makes the model that `plan` names. A [`Script`] keeps its place, so it is opened once for all
+/// attempts of an instance.
+///
+/// # Errors
+///
+/// [`FaultKind::Script`] for a script that can't be read.
+pub fn open(
+    plan: &ModelPlan,
+    key: Option<Key>,
+    net: &NetOptions,
+) -> Result<Box<dyn Model>, ModelError> {
+    match &plan.wire {
+        Wire::Responses(_) => {
+            drop(key);
+            let _: &NetOptions = net;
+            Err(ModelError {
+                kind: FaultKind::Protocol,
+                message: "the responses wire is not built".to_owned(),
+                status: None,
+                retry_after: None,
+            })
+        }
+        Wire::Script { name, text } => match Script::read(name, text) {
+            Ok(script) => Ok(Box::new(script)),
+            Err(error) => Err(ModelError {
+                kind: FaultKind::Script,
+                message: error.to_string(),
+                status: None,
+                retry_after: None,
+            }),
+        },
+    }
 }
