@@ -3,12 +3,18 @@
 //! In: the encoded history and the tool specs. Out: complete items and usage, or a fault with its
 //! kind. Knows nothing of tools' behaviour, policy or the transcript.
 
+mod assemble;
+mod client;
+mod fault;
 pub mod item;
 pub mod key;
 pub mod net;
 mod request;
+pub mod responses;
+mod retry;
 pub mod script;
 pub mod spec;
+mod sse;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -21,6 +27,7 @@ use thiserror::Error;
 pub use item::{Item, ItemKind, Payload, ToolCall};
 pub use key::Key;
 pub use net::NetOptions;
+pub use responses::Responses;
 pub use script::{Script, ScriptError};
 pub use spec::{FunctionSpec, ToolSpec};
 
@@ -230,31 +237,17 @@ pub struct ModelError {
 ///
 /// # Errors
 ///
-/// [`FaultKind::Script`] for a script that can't be read.
+/// [`FaultKind::Script`] for a script that can't be read; the errors of [`Responses::new`].
 pub fn open(
     plan: &ModelPlan,
     key: Option<Key>,
     net: &NetOptions,
 ) -> Result<Box<dyn Model>, ModelError> {
     match &plan.wire {
-        Wire::Responses(_) => {
-            drop(key);
-            let _: &NetOptions = net;
-            Err(ModelError {
-                kind: FaultKind::Protocol,
-                message: "the responses wire is not built".to_owned(),
-                status: None,
-                retry_after: None,
-            })
-        }
+        Wire::Responses(http) => Ok(Box::new(Responses::new(http, key, net)?)),
         Wire::Script { name, text } => match Script::read(name, text) {
             Ok(script) => Ok(Box::new(script)),
-            Err(error) => Err(ModelError {
-                kind: FaultKind::Script,
-                message: error.to_string(),
-                status: None,
-                retry_after: None,
-            }),
+            Err(problem) => Err(fault::error(FaultKind::Script, problem.to_string())),
         },
     }
 }

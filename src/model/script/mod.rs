@@ -50,6 +50,7 @@ use thiserror::Error;
 
 use self::expect::Told;
 use self::read::Step;
+use super::fault::error;
 use super::request::recorded_body;
 use super::{FaultKind, LocalFuture, Model, ModelError, Progress, Request, Response};
 use crate::clock::Clock;
@@ -155,23 +156,23 @@ impl Script {
         let place = self.next.get();
         let Some(step) = self.steps.get(place) else {
             let problem = format!("asked for step {} of {}", place + 1, self.steps.len());
-            return Err(fault(FaultKind::Script, format!("script `{}`: {problem}", self.name)));
+            return Err(error(FaultKind::Script, format!("script `{}`: {problem}", self.name)));
         };
         self.next.set(place + 1);
         if let Some(expect) = &step.expect {
-            let told = Told::read(request).map_err(|problem| fault(FaultKind::Script, problem))?;
+            let told = Told::read(request).map_err(|problem| error(FaultKind::Script, problem))?;
             expect.check(&told).map_err(|unmet| {
                 let at = format!("script `{}:{}`: step {}", self.name, expect.line, place + 1);
-                fault(FaultKind::Script, format!("{at}: {unmet}"))
+                error(FaultKind::Script, format!("{at}: {unmet}"))
             })?;
         }
         let limit = request.idle.min(remaining);
         tokio::time::sleep(step.delay.min(limit)).await;
         if step.delay > limit {
             return Err(if request.idle <= remaining {
-                fault(FaultKind::Idle, format!("the model was silent for {:?}", request.idle))
+                error(FaultKind::Idle, format!("the model was silent for {:?}", request.idle))
             } else {
-                fault(FaultKind::Wall, "the wall budget ran out while the model was silent")
+                error(FaultKind::Wall, "the wall budget ran out while the model was silent")
             });
         }
         match &step.fault {
@@ -200,10 +201,6 @@ impl Model for Script {
     ) -> LocalFuture<'a, Result<Response, ModelError>> {
         Box::pin(self.answer(request, progress))
     }
-}
-
-fn fault(kind: FaultKind, message: impl Into<String>) -> ModelError {
-    ModelError { kind, message: message.into(), status: None, retry_after: None }
 }
 
 #[cfg(test)]

@@ -62,9 +62,9 @@ struct RawCall {
     input: Option<String>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-#[derive(Default)]
+#[expect(clippy::struct_field_names, reason = "the names of the wire's usage figures")]
 struct RawUsage {
     input_tokens: u64,
     cached_input_tokens: u64,
