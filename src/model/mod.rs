@@ -3,8 +3,18 @@
 //! In: the encoded history and the tool specs. Out: complete items and usage, or a fault with its
 //! kind. Knows nothing of tools' behaviour, policy or the transcript.
 
+mod assemble;
+mod client;
+mod fault;
 pub mod item;
+pub mod key;
+pub mod net;
+mod request;
+pub mod responses;
+mod retry;
+pub mod script;
 pub mod spec;
+mod sse;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -15,8 +25,13 @@ use serde_json::Value;
 use thiserror::Error;
 
 pub use item::{Item, ItemKind, Payload, ToolCall};
+pub use key::Key;
+pub use net::NetOptions;
+pub use responses::Responses;
+pub use script::{Script, ScriptError};
 pub use spec::{FunctionSpec, ToolSpec};
 
+use crate::plan::{ModelPlan, Wire};
 use crate::transcript::event::Usage;
 
 /// A future on this thread.
@@ -145,6 +160,45 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
+    /// Every kind.
+    pub const ALL: [Self; 12] = [
+        Self::Auth,
+        Self::Quota,
+        Self::RateLimit,
+        Self::Overloaded,
+        Self::BadRequest,
+        Self::ContextWindow,
+        Self::CutStream,
+        Self::Idle,
+        Self::Refused,
+        Self::Protocol,
+        Self::Wall,
+        Self::Script,
+    ];
+
+    /// The kind that the transcript calls `name`.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// Whether the same request may succeed later.
+    pub const fn is_retryable(self) -> bool {
+        match self {
+            Self::RateLimit
+            | Self::Overloaded
+            | Self::CutStream
+            | Self::Idle
+            | Self::Refused
+            | Self::Protocol => true,
+            Self::Auth
+            | Self::Quota
+            | Self::BadRequest
+            | Self::ContextWindow
+            | Self::Wall
+            | Self::Script => false,
+        }
+    }
+
     /// Name in the transcript.
     pub const fn name(self) -> &'static str {
         match self {
@@ -176,4 +230,24 @@ pub struct ModelError {
     pub status: Option<u16>,
     /// How long the provider asks to wait.
     pub retry_after: Option<Duration>,
+}
+
+/// Makes the model that `plan` names. A [`Script`] keeps its place, so it is opened once for all
+/// attempts of an instance.
+///
+/// # Errors
+///
+/// [`FaultKind::Script`] for a script that can't be read; the errors of [`Responses::new`].
+pub fn open(
+    plan: &ModelPlan,
+    key: Option<Key>,
+    net: &NetOptions,
+) -> Result<Box<dyn Model>, ModelError> {
+    match &plan.wire {
+        Wire::Responses(http) => Ok(Box::new(Responses::new(http, key, net)?)),
+        Wire::Script { name, text } => match Script::read(name, text) {
+            Ok(script) => Ok(Box::new(script)),
+            Err(problem) => Err(fault::error(FaultKind::Script, problem.to_string())),
+        },
+    }
 }
