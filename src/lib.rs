@@ -1,18 +1,23 @@
 //! horseman: a headless runner for coding agents.
 
 pub mod approval;
+pub mod check;
 pub mod cli;
 pub mod clock;
 pub mod exit;
 pub mod model;
 pub mod patch;
+pub mod path;
 pub mod plan;
 pub mod policy;
 pub mod process;
 pub mod profile;
 pub mod report;
+pub mod run;
 pub mod sandbox;
+pub mod session;
 pub mod task;
 pub mod text;
+pub mod tool;
 pub mod transcript;
 pub mod workspace;

@@ -154,7 +154,7 @@ pub struct Evidence {
 }
 
 /// One changed file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FileChange {
     /// Path relative to the workspace.
     pub path: String,
