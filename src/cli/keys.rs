@@ -1,0 +1,120 @@
+//! Provider keys: read at the last moment, kept out of every record and every child (P6).
+//!
+//! In: where a key comes from. Out: the key, or one sentence about what is missing.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::approval::{self, Span};
+use crate::model::Key;
+use crate::plan::{KeySource, Plan, Wire};
+use crate::policy::Exec;
+use crate::process::{Capture, Stdin};
+use crate::profile::{Profile, SandboxMode};
+use crate::run::{Run, record};
+use crate::sandbox::{Place, Sandbox};
+use crate::transcript::Scope;
+
+/// Deadline of a key command; our choice.
+const DEADLINE: Duration = Duration::from_mins(1);
+
+/// Names of the variables that hold keys of any provider of the plan.
+pub(super) fn names(plan: &Plan) -> Vec<String> {
+    let mut names: Vec<String> = plan
+        .instances
+        .iter()
+        .filter_map(|instance| match &instance.model.wire {
+            Wire::Responses(http) => match &http.api_key {
+                Some(KeySource::Env(name)) => Some(name.clone()),
+                Some(KeySource::File(_) | KeySource::Command(..)) | None => None,
+            },
+            Wire::Script { .. } => None,
+        })
+        .collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// Reads the key that `wire` needs; `None` when it needs none.
+///
+/// # Errors
+///
+/// One sentence that names the variable, file or command.
+pub(super) async fn read(run: &Rc<Run>, wire: &Wire) -> Result<Option<Key>, String> {
+    let source = match wire {
+        Wire::Script { .. } => return Ok(None),
+        Wire::Responses(http) => match &http.api_key {
+            None => return Ok(None),
+            Some(source) => source,
+        },
+    };
+    let (text, what) = match source {
+        KeySource::Env(name) => (
+            run.host.env.get(name).cloned().unwrap_or_default(),
+            format!("environment variable `{name}`"),
+        ),
+        KeySource::File(path) => (
+            std::fs::read_to_string(path).map_err(|error| {
+                format!("the provider's key file `{}` can't be read: {error}", path.display())
+            })?,
+            format!("key file `{}`", path.display()),
+        ),
+        KeySource::Command(argv, span) => {
+            (by_command(run, argv, span).await?, format!("key command at {span}"))
+        }
+    };
+    Key::new(text.trim().to_owned())
+        .map(Some)
+        .ok_or_else(|| format!("the provider's key is missing: {what} is empty or has control characters"))
+}
+
+/// Runs a key command of the task's author. It is not confined: it may need the operator's own
+/// credentials. Its stdout is the key; its stderr is dropped, so that it can't spoil it.
+async fn by_command(run: &Rc<Run>, argv: &[String], span: &Span) -> Result<String, String> {
+    let failed = |why: String| format!("the key command at {span} failed: {why}");
+    let folder = run.state.join("key");
+    std::fs::create_dir_all(&folder).map_err(|error| failed(error.to_string()))?;
+    let profile = Profile { mode: SandboxMode::DangerFullAccess, ..Profile::default() };
+    let place = Place {
+        workspace: folder.clone(),
+        home: folder.clone(),
+        tmp: folder.clone(),
+        read_extra: Vec::new(),
+        write_extra: Vec::new(),
+        marker: run.state.to_string_lossy().into_owned(),
+        is_disposable: true,
+    };
+    let wrong = |error: &dyn std::error::Error| failed(record::chain(error));
+    let sandbox =
+        Sandbox::probe(&run.host, &profile, &place).await.map_err(|error| wrong(&error))?;
+    let shell = crate::path::find_program("sh", run.host.env.get("PATH"))
+        .ok_or_else(|| failed("sh is not on PATH".to_owned()))?;
+    let mut words = ["sh", "-c", "exec \"$@\" 2>/dev/null", "sh"].map(str::to_owned).to_vec();
+    words.extend(argv.iter().cloned());
+    let exec = Exec {
+        program: shell,
+        argv: words,
+        cwd: run.plan.root.clone(),
+        env: run.host.env.clone(),
+        shell_text: None,
+    };
+    let cleared = approval::by_task_author(exec, span.clone());
+    let confined = sandbox.confine(cleared).map_err(|error| wrong(&error))?;
+    let started = record::process_started("key", &confined);
+    run.transcript.append(&Scope::default(), started).map_err(|error| wrong(&error))?;
+    let finished = confined.finish(Stdin::Null, Capture::default(), DEADLINE);
+    let (ended, output) = run
+        .stop
+        .guard(finished)
+        .await
+        .map_err(|_| failed("interrupted".to_owned()))?
+        .map_err(|error| wrong(&error))?;
+    // What it printed is the key: no log of it.
+    let event = record::process_ended(&ended, None);
+    run.transcript.append(&Scope::default(), event).map_err(|error| wrong(&error))?;
+    if ended.exit_code != Some(0) {
+        return Err(failed(format!("it ended with {:?}", ended.exit_code)));
+    }
+    String::from_utf8(output.head).map_err(|_| failed("it printed no UTF-8".to_owned()))
+}
