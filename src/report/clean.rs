@@ -97,6 +97,11 @@ pub fn middle(text: &str, most: usize) -> String {
     format!("{}\n… {} bytes omitted …\n{}", &text[..head], tail - head, &text[tail..])
 }
 
+/// `count` with its noun: `1 call`, `2 calls`.
+pub fn count(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
 /// Text for an XML document that test reports are read from: plain, and without what ends a CDATA
 /// section or commands the reader to attach files or set properties.
 pub fn xml(text: &str) -> String {

@@ -8,7 +8,7 @@ use super::Report;
 ///
 /// # Errors
 ///
-/// What the JSON writer says; a report that [`fold`](super::fold()) made always renders.
+/// What the JSON writer says; a report that [`fold`](super::fold::fold) made always renders.
 pub fn render(report: &Report) -> Result<String, serde_json::Error> {
     let mut text = serde_json::to_string_pretty(report)?;
     text.push('\n');

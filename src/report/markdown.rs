@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use super::clean::{code_block, code_span, middle};
+use super::clean::{code_block, code_span, count, middle};
 use super::fold;
 use super::shape::{Check, Report, Task};
 
@@ -66,20 +66,22 @@ fn head(out: &mut String, report: &Report) {
         }
     }
     let totals = &report.totals;
-    let mut counts = vec![format!("{} of {} tasks done", totals.passed, totals.tasks)];
-    for (count, what) in [
+    let mut counts = vec![format!("{} of {} done", totals.passed, count(totals.tasks, "task"))];
+    for (number, what) in [
         (totals.failed, "failed"),
         (totals.warned, "failed without counting"),
         (totals.skipped, "skipped"),
         (totals.incomplete, "incomplete"),
-        (totals.denied, "calls denied"),
     ] {
-        if count > 0 {
-            counts.push(format!("{count} {what}"));
+        if number > 0 {
+            counts.push(format!("{number} {what}"));
         }
     }
-    counts.push(format!("{} steps", totals.steps));
-    counts.push(format!("{} calls", totals.calls));
+    if totals.denied > 0 {
+        counts.push(format!("{} denied", count(totals.denied, "call")));
+    }
+    counts.push(count(totals.steps, "step"));
+    counts.push(count(totals.calls, "call"));
     counts.push(tokens(report.usage.input_tokens, report.usage.output_tokens));
     counts.extend(report.usd.map(dollars));
     counts.push(seconds(report.wall_ms));
@@ -153,13 +155,12 @@ fn changes(task: &Task) -> String {
     let (added, removed) = task.files.iter().fold((0_u64, 0_u64), |(added, removed), file| {
         (added.saturating_add(file.added), removed.saturating_add(file.removed))
     });
-    let files = if task.files.len() == 1 { "file" } else { "files" };
-    format!("{} {files}, +{added} −{removed}", task.files.len())
+    format!("{}, +{added} −{removed}", count(task.files.len() as u64, "file"))
 }
 
 fn usage(task: &Task) -> String {
     let mut parts = vec![
-        format!("{} steps", task.steps()),
+        count(task.steps(), "step"),
         tokens(task.usage.input_tokens, task.usage.output_tokens),
     ];
     parts.extend(task.usd.map(dollars));
@@ -238,7 +239,7 @@ fn denials(out: &mut String, task: &Task) {
     if denials.is_empty() {
         return;
     }
-    put(out, &format!("\n{} calls were denied:\n", denials.len()));
+    put(out, &format!("\n{} denied:\n", count(denials.len() as u64, "call")));
     for (attempt, call, refused) in denials.iter().take(DENIALS) {
         put(
             out,

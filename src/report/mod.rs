@@ -10,6 +10,7 @@ pub mod junit;
 pub mod markdown;
 pub mod place;
 pub mod progress;
+mod query;
 pub mod shape;
 pub mod write;
 

@@ -11,6 +11,9 @@ use crate::transcript::event::{Event, Record};
 /// Bytes of a command or reason within a line.
 const CLIP: usize = 160;
 
+/// Bytes of a tool's name, which the model chooses when there is no such tool.
+const NAME: usize = 40;
+
 /// How lines of several tasks are kept apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Grouping {
@@ -90,7 +93,7 @@ impl Progress {
         match &record.event {
             Event::CallProposed { name, input, .. } => {
                 let input = input.as_deref().unwrap_or("(large input)");
-                let what = format!("{name} {}", clean::line(input, CLIP));
+                let what = format!("{} {}", clean::line(name, NAME), clean::line(input, CLIP));
                 let words = format!("{id} {what}");
                 self.calls.insert(key, what);
                 Some(words)
@@ -120,6 +123,7 @@ impl Progress {
 fn run_words(record: &Record) -> Option<String> {
     match &record.event {
         Event::RunStarted { version, name, selected, notices, .. } => {
+            let tasks = clean::count(selected.len() as u64, "task");
             let mut words = format!(
                 "horseman {version}: run {} of {name}, {} tasks",
                 record.run,

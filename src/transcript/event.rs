@@ -1,13 +1,15 @@
 //! Events: everything that can stand in a transcript line, as data.
 //!
 //! In: values made elsewhere. Out: serde types; the published schema is generated from them.
-//! Knows nothing of files, sessions or reports.
+//! Knows nothing of files, sessions or reports. Longer than other files: the events are one closed
+//! list, and the schema reads best beside it.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Number, Value};
 
 /// Version of the line format; `v` of every line.
 pub const VERSION: u32 = 1;
@@ -196,7 +198,8 @@ pub enum Event {
         /// Commit that rules, includes, docs and restored files come from.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         trust_commit: Option<String>,
-        /// What the reports need to know about where files stand: junit detail and line of each task.
+        /// What the reports need to know of the plan: `{junit_detail, tasks}`, with `trace` or
+        /// `verdict`, and a map from instance id to its line in the task file.
         reports: Value,
         /// Things a person should know, one sentence each.
         notices: Vec<String>,
@@ -267,7 +270,11 @@ pub enum Event {
         /// Tokens of the instance.
         usage: Usage,
         /// Cost in USD, when prices are known.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(
+            default,
+            skip_serializing_if = "Option::is_none",
+            deserialize_with = "float_or_none"
+        )]
         usd: Option<f64>,
     },
     /// One attempt begins.
@@ -560,8 +567,10 @@ pub enum Event {
         /// `turns`, `tool_calls`, `input_tokens`, `output_tokens`, `usd`, `wall`.
         limit: String,
         /// Used so far.
+        #[serde(deserialize_with = "float")]
         used: f64,
         /// The limit.
+        #[serde(deserialize_with = "float")]
         of: f64,
     },
     /// A limit is spent.
@@ -570,8 +579,37 @@ pub enum Event {
         /// `turns`, `tool_calls`, `input_tokens`, `output_tokens`, `usd`, `wall`, `repeat_calls`.
         limit: String,
         /// Used so far.
+        #[serde(deserialize_with = "float")]
         used: f64,
         /// The limit.
+        #[serde(deserialize_with = "float")]
         of: f64,
     },
+}
+
+/// Reads a float of an [`Event`]. A tagged enum buffers its fields, and where any crate of the
+/// build asks `serde_json` for arbitrary precision, a buffered float is a map to `f64`'s reader.
+fn float<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    let number = Number::deserialize(from)?;
+    number.as_f64().ok_or_else(|| D::Error::custom(format!("expected a float, found {number}")))
+}
+
+fn float_or_none<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
+    Option::<Number>::deserialize(from).map(|number| number.and_then(|number| number.as_f64()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Event;
+
+    #[test]
+    fn floats_come_back_as_they_were_written() {
+        for (used, of) in [(1.5, 2.0), (0.1 + 0.2, 1e-9), (3.0, 1e15)] {
+            let event = Event::BudgetWarned { limit: "usd".into(), used, of };
+            let text = serde_json::to_string(&event).unwrap();
+            assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), event, "{text}");
+        }
+        let missing = r#"{"type":"budget.warned","limit":"usd","used":"x","of":1}"#;
+        assert!(serde_json::from_str::<Event>(missing).is_err());
+    }
 }

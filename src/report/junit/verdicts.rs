@@ -3,6 +3,7 @@
 use junit_report::TestCase;
 
 use super::{Case, Verdict, is_skipped, place};
+use crate::report::clean::count;
 use crate::report::shape::{Check, KIND_PATCH_SIZE, KIND_SCHEMA, Report, Task};
 
 pub(super) fn cases(report: &Report, task: &Task) -> Vec<TestCase> {
@@ -84,10 +85,10 @@ fn story(task: &Task) -> String {
         .iter()
         .map(|attempt| {
             format!(
-                "attempt {}: {} steps, {} calls, {} patches; ended by {}; checks {}{}",
+                "attempt {}: {}, {}, patches {}; ended by {}; checks {}{}",
                 attempt.n,
-                attempt.steps,
-                attempt.calls.len(),
+                count(attempt.steps, "step"),
+                count(attempt.calls.len() as u64, "call"),
                 attempt.patches.len(),
                 attempt.end,
                 attempt.verdict,
@@ -211,7 +212,7 @@ fn protected(report: &Report, task: &Task) -> Case {
     } else {
         Verdict::Failure {
             kind: "protected".to_owned(),
-            message: format!("{} protected paths were touched", task.protected.len()),
+            message: format!("touched: {}", count(task.protected.len() as u64, "protected path")),
             text: format!("{}\n{}", task.protected.join("\n"), place(report, task)),
         }
     };
