@@ -158,15 +158,12 @@ impl Responses {
                 let cause = chain(&failed.without_url());
                 error(FaultKind::CutStream, format!("the stream broke: {cause}"))
             })?;
-            let frames = match chunk {
-                Some(chunk) => {
-                    bytes += chunk.len();
-                    decoder.push(&chunk)
-                }
-                None => {
-                    is_open = false;
-                    decoder.finish().into_iter().collect()
-                }
+            let frames = if let Some(chunk) = chunk {
+                bytes += chunk.len();
+                decoder.push(&chunk)
+            } else {
+                is_open = false;
+                decoder.finish().into_iter().collect()
             };
             if bytes > STREAM {
                 return Err(error(FaultKind::Protocol, "the stream exceeds 64 MiB").into());
