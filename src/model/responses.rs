@@ -169,13 +169,16 @@ impl Responses {
                 return Err(error(FaultKind::Protocol, "the stream exceeds 64 MiB").into());
             }
             for frame in frames {
-                match assembly.take(&self.without_key(frame), Clock::epoch_ms())? {
-                    Taken::Nothing => {}
-                    Taken::Item(item) => progress(Progress::Item(item)),
-                    Taken::Done(response) => {
+                match assembly.take(&self.without_key(frame), Clock::epoch_ms()) {
+                    Ok(Taken::Nothing) => {}
+                    Ok(Taken::Item(item)) => progress(Progress::Item(item)),
+                    Ok(Taken::Done(response)) => {
                         drain(answer).await;
                         return Ok(*response);
                     }
+                    // The last frame may be a torn one: then the cut is the fault.
+                    Err(failure) if !is_open && failure.error.kind == FaultKind::Protocol => break,
+                    Err(failure) => return Err(failure),
                 }
             }
         }
