@@ -181,7 +181,7 @@ fn spent() -> Reply {
 fn write_answer(out: &mut TcpStream, answer: &Answer) -> io::Result<()> {
     let mut head = format!("HTTP/1.1 {} Scripted\r\ntransfer-encoding: chunked\r\n", answer.status);
     for (name, value) in &answer.headers {
-        head.push_str(&format!("{name}: {value}\r\n"));
+        head.extend([name.as_str(), ": ", value.as_str(), "\r\n"]);
     }
     head.push_str("\r\n");
     out.write_all(head.as_bytes())?;

@@ -90,10 +90,10 @@ async fn ask(model: &dyn Model, setting: &Setting<'_>) -> Sampled {
     };
     let mut told = Vec::new();
     let mut progress = |event: Progress<'_>| match event {
-        Progress::Requested { r#try, .. } => told.push(format!("requested {}", r#try)),
+        Progress::Requested { r#try, .. } => told.push(format!("requested {try}")),
         Progress::Failed { r#try, error, retried } => {
             let end = if retried { "retried" } else { "final" };
-            told.push(format!("failed {} {} {end}", r#try, error.kind.name()));
+            told.push(format!("failed {try} {} {end}", error.kind.name()));
         }
         Progress::Waiting { cause: "backoff", .. } => told.push("waits backoff".to_owned()),
         Progress::Waiting { wait, cause, .. } => told.push(format!("waits {cause} {wait:?}")),
