@@ -205,12 +205,11 @@ impl Assembly {
                 None => has_places,
             };
             let Some(item) = is_missing.then(|| rebuilt(&parts)).flatten() else { continue };
-            match place {
-                Some(place) => self.entries[place].item = item,
-                None => {
-                    let before = self.entries.partition_point(|entry| entry.index < Some(index));
-                    self.entries.insert(before, Entry { index: Some(index), id: None, item });
-                }
+            if let Some(place) = place {
+                self.entries[place].item = item;
+            } else {
+                let before = self.entries.partition_point(|entry| entry.index < Some(index));
+                self.entries.insert(before, Entry { index: Some(index), id: None, item });
             }
         }
     }

@@ -62,15 +62,14 @@ fn with_hint(
     header: Option<Duration>,
     now_ms: u64,
 ) -> Failure {
-    let body = match error.kind {
-        FaultKind::RateLimit | FaultKind::Overloaded => {
-            reset_hint(reported, now_ms).or_else(|| text_hint(text))
-        }
-        FaultKind::Quota => reset_hint(reported, now_ms),
-        _ => None,
+    let is_retryable = error.kind.is_retryable();
+    let renewed = || {
+        let helps = is_retryable || error.kind == FaultKind::Quota;
+        reset_hint(reported, now_ms).filter(|_| helps)
     };
-    let header = header.filter(|_| error.kind.is_retryable());
-    error.retry_after = header.or(body);
+    let said = || text_hint(text).filter(|_| is_retryable);
+    let header = header.filter(|_| is_retryable);
+    error.retry_after = header.or_else(renewed).or_else(said);
     let cause = if header.is_some() { "retry-after" } else { "rate-limit" };
     Failure { error, cause }
 }
@@ -113,10 +112,9 @@ fn kind(status: Option<u16>, reported: &Value, text: &str) -> FaultKind {
     match status {
         Some(401 | 403) => FaultKind::Auth,
         Some(429) => FaultKind::RateLimit,
-        Some(408 | 425) => FaultKind::Overloaded,
+        Some(408 | 425 | 500..) => FaultKind::Overloaded,
         Some(300..400) => FaultKind::Protocol,
         Some(400..500) => FaultKind::BadRequest,
-        Some(500..) => FaultKind::Overloaded,
         _ if has(&["rate_limit", "too_many_requests"]) => FaultKind::RateLimit,
         _ if has(&["authentication", "api_key", "permission"]) => FaultKind::Auth,
         _ if has(&["invalid_", "not_found", "unsupported", "policy"]) => FaultKind::BadRequest,

@@ -158,27 +158,27 @@ impl Responses {
                 let cause = chain(&failed.without_url());
                 error(FaultKind::CutStream, format!("the stream broke: {cause}"))
             })?;
-            let frames = match chunk {
-                Some(chunk) => {
-                    bytes += chunk.len();
-                    decoder.push(&chunk)
-                }
-                None => {
-                    is_open = false;
-                    decoder.finish().into_iter().collect()
-                }
+            let frames = if let Some(chunk) = chunk {
+                bytes += chunk.len();
+                decoder.push(&chunk)
+            } else {
+                is_open = false;
+                decoder.finish().into_iter().collect()
             };
             if bytes > STREAM {
                 return Err(error(FaultKind::Protocol, "the stream exceeds 64 MiB").into());
             }
             for frame in frames {
-                match assembly.take(&self.without_key(frame), Clock::epoch_ms())? {
-                    Taken::Nothing => {}
-                    Taken::Item(item) => progress(Progress::Item(item)),
-                    Taken::Done(response) => {
+                match assembly.take(&self.without_key(frame), Clock::epoch_ms()) {
+                    Ok(Taken::Nothing) => {}
+                    Ok(Taken::Item(item)) => progress(Progress::Item(item)),
+                    Ok(Taken::Done(response)) => {
                         drain(answer).await;
                         return Ok(*response);
                     }
+                    // The last frame may be a torn one: then the cut is the fault.
+                    Err(failure) if !is_open && failure.error.kind == FaultKind::Protocol => break,
+                    Err(failure) => return Err(failure),
                 }
             }
         }

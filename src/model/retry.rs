@@ -74,13 +74,8 @@ impl Schedule {
     /// A quota is waited for only when the provider says when it is renewed.
     pub(super) fn next(&mut self, failure: &Failure, at: Moment) -> Next {
         let error = &failure.error;
-        let since = match error.kind {
-            FaultKind::Refused => Some(*self.refused_since.get_or_insert(at.begun)),
-            _ => {
-                self.refused_since = None;
-                None
-            }
-        };
+        let is_refused = error.kind == FaultKind::Refused;
+        self.refused_since = is_refused.then(|| self.refused_since.unwrap_or(at.begun));
         let hint = error.retry_after.filter(|_| self.retry.respect_retry_after);
         let is_renewed = error.kind == FaultKind::Quota && hint.is_some();
         // A redirect stays one, however often it is followed.
@@ -95,7 +90,7 @@ impl Schedule {
             Some(hint) if !hint.is_zero() => (hint, failure.cause),
             _ => (self.backoff(at.r#try, at.jitter), "backoff"),
         };
-        if since.is_some_and(|since| (at.now + wait).saturating_sub(since) > REFUSED) {
+        if self.refused_since.is_some_and(|since| (at.now + wait).saturating_sub(since) > REFUSED) {
             return Next::Spent;
         }
         if wait >= at.remaining { Next::TooLong(wait) } else { Next::Wait { wait, cause } }
@@ -119,7 +114,8 @@ pub(super) fn header_hint(value: &str, now_ms: u64) -> Option<Duration> {
         "[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT"
     );
     let date = PrimitiveDateTime::parse(value, format).ok()?.assume_utc();
-    until(u64::try_from(date.unix_timestamp()).ok()?.checked_mul(1000)?, now_ms)
+    let at_ms = u64::try_from(date.unix_timestamp()).ok()?.checked_mul(1000)?;
+    Some(until(at_ms, now_ms))
 }
 
 /// Reads when a limit is renewed out of an error object: `resets_in_seconds`, `retry_after`,
@@ -129,11 +125,12 @@ pub(super) fn reset_hint(error: &Value, now_ms: u64) -> Option<Duration> {
     if let Some(wait) = seconds("resets_in_seconds").or_else(|| seconds("retry_after")) {
         return Some(wait);
     }
-    until(u64::try_from(seconds("resets_at")?.as_millis()).ok()?, now_ms)
+    let at_ms = u64::try_from(seconds("resets_at")?.as_millis()).ok()?;
+    Some(until(at_ms, now_ms))
 }
 
-fn until(at_ms: u64, now_ms: u64) -> Option<Duration> {
-    Some(Duration::from_millis(at_ms.saturating_sub(now_ms)))
+fn until(at_ms: u64, now_ms: u64) -> Duration {
+    Duration::from_millis(at_ms.saturating_sub(now_ms))
 }
 
 /// Finds `try again in 1m30.5s`, `retry after 20 seconds` and the like in a message.

@@ -98,7 +98,7 @@ fn text(value: &Value) -> String {
             let parts = parts.iter().filter_map(|part| part.get("text")?.as_str());
             parts.collect::<Vec<_>>().join("\n")
         }
-        other => other.to_string(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => value.to_string(),
     }
 }
 
@@ -118,9 +118,9 @@ impl Expect {
     /// Returns the first expectation that `told` doesn't meet.
     pub(super) fn check(&self, told: &Told<'_>) -> Result<(), String> {
         let what = &self.what;
-        same("model", what.model.as_deref(), told.model)?;
-        same("items", what.items, told.items)?;
-        same("schema", what.schema, told.has_schema)?;
+        same("model", what.model.as_deref(), &told.model)?;
+        same("items", what.items, &told.items)?;
+        same("schema", what.schema, &told.has_schema)?;
         if let Some(tools) = &what.tools
             && *tools != told.tools
         {
@@ -151,10 +151,10 @@ impl Expect {
 fn same<T: PartialEq + std::fmt::Display>(
     what: &str,
     wanted: Option<T>,
-    found: T,
+    found: &T,
 ) -> Result<(), String> {
     match wanted {
-        Some(wanted) if wanted != found => {
+        Some(wanted) if wanted != *found => {
             Err(format!("expected {what} `{wanted}`, found `{found}`"))
         }
         _ => Ok(()),
