@@ -70,6 +70,9 @@ pub enum ApplyError {
 ///
 /// [`ApplyError`], before anything is changed.
 pub fn apply(old: &[u8], hunks: &[Hunk]) -> Result<Applied, ApplyError> {
+    if hunks.is_empty() {
+        return Ok(Applied { new: old.to_vec(), hunks: Vec::new(), changes: Vec::new() });
+    }
     if let Some(name) = wide_encoding(old) {
         return Err(ApplyError::Encoding(name));
     }

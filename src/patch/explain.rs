@@ -61,8 +61,8 @@ pub(super) fn misplaced(index: &Index<'_>, hunks: &[Hunk], why: &Misplaced) -> S
             format!("{} does not match; {}", name(*hunk), detail.unwrap_or_default())
         }
         Misplaced::Before { hunk, places, from } => format!(
-            "{} matches only before the hunk that comes before it, at {}; \
-             that one ends at line {from}; put the hunks in the order of the file, without overlap",
+            "{} matches only at {}, but the hunk before it ends at line {from}; \
+             put the hunks in the order of the file, without overlap",
             name(*hunk),
             list(places)
         ),
@@ -88,12 +88,18 @@ pub(super) fn misplaced(index: &Index<'_>, hunks: &[Hunk], why: &Misplaced) -> S
             )
         }
         Misplaced::Many { hunk, places, len } => {
-            let what = if *len == 0 { "its context fits" } else { "its old lines stand" };
+            // A hunk without old lines goes before its place, so its context is the line above.
+            let (what, places) = if *len == 0 {
+                let above = places.iter().map(|place| place.saturating_sub(1)).collect();
+                ("its context stands", above)
+            } else {
+                ("its old lines stand", places.clone())
+            };
             format!(
                 "{} has more than one place: {what} at {}; \
                  add unchanged lines before or after, or a line `@@ LINE` that stands above the right one",
                 name(*hunk),
-                list(places)
+                list(&places)
             )
         }
     };
@@ -118,6 +124,11 @@ fn nowhere(index: &Index<'_>, hunk: &Hunk, from: usize) -> String {
     let old: Vec<&str> = hunk.old_lines().collect();
     if index.lines.len() == 0 {
         return "the file is empty; use lines that start with `+` only".to_owned();
+    }
+    if index.lines.len() == 1 && index.lines.text(0).contains(&b'\r') {
+        return "the lines of the file end in carriage returns alone, so that it is one line here; \
+                convert its line endings first"
+            .to_owned();
     }
     let Some(start) = best_place(index, &old, from) else {
         let first = old.iter().find(|line| !line.trim().is_empty()).copied().unwrap_or_default();
@@ -168,11 +179,15 @@ fn compare(index: &Index<'_>, old: &[&str], start: usize) -> String {
             window(&found, common)
         );
     }
+    let end = (start + old.len()).min(lines.len());
+    let which = if end <= start + 1 {
+        format!("line {end}")
+    } else {
+        format!("lines {} to {end}", start + 1)
+    };
     let _ = write!(
         out,
-        "\nread lines {} to {} of the file and send the hunk again with the lines as they are",
-        start + 1,
-        (start + old.len()).min(lines.len())
+        "\nread {which} of the file and send the hunk again with the lines as they are"
     );
     out
 }

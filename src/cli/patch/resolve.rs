@@ -238,6 +238,13 @@ fn follow(path: &Path) -> Result<PathBuf, PatchFailure> {
         match std::fs::canonicalize(folder) {
             Ok(real) => return Ok(rest.iter().rev().fold(real, |path, name| path.join(name))),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                if let Ok(target) = std::fs::read_link(folder) {
+                    return Err(PatchFailure::Refused(format!(
+                        "`{}` is a symbolic link to `{}`, which doesn't exist",
+                        folder.display(),
+                        target.display()
+                    )));
+                }
                 let up = folder.parent();
                 let (Some(Component::Normal(name)), Some(up)) = (folder.components().next_back(), up)
                 else {
