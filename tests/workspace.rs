@@ -4,6 +4,8 @@
 #[path = "workspace/support.rs"]
 mod support;
 
+#[path = "workspace/apply.rs"]
+mod apply;
 #[path = "workspace/change.rs"]
 mod change;
 #[path = "workspace/fresh.rs"]

@@ -158,9 +158,16 @@ impl Shadow {
         if files.is_empty() {
             return Ok(files);
         }
+        // This command knows no literal paths; `./` keeps a name such as `:x` from being magic.
+        let mut names = Vec::new();
+        for file in &files {
+            names.extend_from_slice(&[b"./", git::bytes(file), b"\0"].concat());
+        }
+        let mut options = self.options(index).stdin(names);
+        options.env.insert("GIT_LITERAL_PATHSPECS".to_owned(), "0".to_owned());
         let args = ["check-ignore", "-z", "--stdin", "--no-index"];
-        let ignored = match self.run(&args, index, join(&files)).await {
-            Ok(output) => output.fields().map(<[u8]>::to_vec).collect(),
+        let ignored = match self.git.run(GitOperation::Snapshot, &args, options).await {
+            Ok(output) => output.fields().map(|field| field[2..].to_vec()).collect(),
             // Exit status 1 without a word: nothing is ignored.
             Err(error) if error.is_refusal() && error.text().is_empty() => BTreeSet::new(),
             Err(error) => return Err(error.into()),
@@ -182,6 +189,10 @@ impl Shadow {
                 continue;
             }
             if is_there {
+                if entry.is_skipped {
+                    // Git takes such an entry for good as it is, so it goes first.
+                    gone.push(entry.path.clone());
+                }
                 present.push(entry.path);
             } else if !entry.is_skipped {
                 gone.push(entry.path);

@@ -260,13 +260,7 @@ impl Source {
             "--ignore-submodules=dirty",
         ];
         let mut options = GitOptions::at(&self.root);
-        options.config = self.git.neutral(&self.root).await?;
-        // The user's own conversion of line ends decides what counts as changed here.
-        for key in ["core.autocrlf", "core.eol", "core.fileMode", "core.excludesFile"] {
-            if let Some(value) = answer(self.read(&["config", "--local", key]).await)? {
-                options.config.push((key.to_owned(), value));
-            }
-        }
+        options.config = self.own_settings().await?;
         let output = self.git.run(GitOperation::Read, &args, options).await?;
         let mut found = Uncommitted::default();
         for field in output.fields() {
@@ -282,6 +276,24 @@ impl Source {
             }
         }
         Ok(found)
+    }
+
+    /// Settings for commands that compare or write the checkout's own files: its conversion of
+    /// line ends and its rules count there, the programs that it names don't.
+    ///
+    /// # Errors
+    ///
+    /// Git failed.
+    pub async fn own_settings(&self) -> Result<Vec<(String, String)>, WorkspaceError> {
+        let mut settings = self.git.neutral(&self.root).await?;
+        for key in
+            ["core.autocrlf", "core.eol", "core.fileMode", "core.symlinks", "core.ignoreCase"]
+        {
+            if let Some(value) = answer(self.read(&["config", "--local", key]).await)? {
+                settings.push((key.to_owned(), value));
+            }
+        }
+        Ok(settings)
     }
 
     /// Without its filter an LFS file always differs from its pointer, so it is compared by digest.

@@ -274,7 +274,11 @@ fn lfs_contents_are_there_and_pointers_are_in_the_patch() {
     let workspace = ground.workspace();
     let root = workspace.root();
     assert_eq!(fs::read_to_string(root.join("b.dat")).unwrap(), content);
-    assert!(workspace.notices().iter().any(|n| n.contains("`lost.dat`")), "{:?}", workspace.notices());
+    assert!(
+        workspace.notices().iter().any(|n| n.contains("`lost.dat`")),
+        "{:?}",
+        workspace.notices()
+    );
     assert!(result(&workspace).is_empty());
     assert_eq!(result(&workspace).base_tree, git(&ground.repo, &["rev-parse", "HEAD^{tree}"]));
     put(root, "b.dat", "edited\n");

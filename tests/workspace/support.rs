@@ -13,12 +13,12 @@ use horseman::workspace::{Git, Source, Workspace};
 use tempfile::TempDir;
 
 /// Runs `future` as the runner does: on one thread.
-pub fn block<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn block<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
 /// Runs git the way a user does, with a neutral identity.
-pub fn git(at: &Path, args: &[&str]) -> String {
+pub(crate) fn git(at: &Path, args: &[&str]) -> String {
     let (code, out) = try_git(at, args);
     assert_eq!(code, 0, "git {args:?}: {out}");
     out.trim_end_matches('\n').to_owned()
@@ -26,9 +26,16 @@ pub fn git(at: &Path, args: &[&str]) -> String {
 
 /// As [`git`], with its exit status.
 #[expect(clippy::disallowed_methods, reason = "the tests play the user and the agent")]
-pub fn try_git(at: &Path, args: &[&str]) -> (i32, String) {
+pub(crate) fn try_git(at: &Path, args: &[&str]) -> (i32, String) {
     let output = Command::new("git")
-        .args(["-c", "user.name=u", "-c", "user.email=u@localhost", "-c", "protocol.file.allow=always"])
+        .args([
+            "-c",
+            "user.name=u",
+            "-c",
+            "user.email=u@localhost",
+            "-c",
+            "protocol.file.allow=always",
+        ])
         .args(args)
         .current_dir(at)
         .env_clear()
@@ -40,22 +47,22 @@ pub fn try_git(at: &Path, args: &[&str]) -> (i32, String) {
 }
 
 /// Writes a file and its folders.
-pub fn put(root: &Path, path: &str, bytes: impl AsRef<[u8]>) {
+pub(crate) fn put(root: &Path, path: &str, bytes: impl AsRef<[u8]>) {
     let path = root.join(path);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, bytes).unwrap();
 }
 
 /// A checkout and a private folder, gone with the test.
-pub struct Ground {
-    pub temp: TempDir,
-    pub repo: PathBuf,
-    pub git: Rc<Git>,
+pub(crate) struct Ground {
+    pub(crate) temp: TempDir,
+    pub(crate) repo: PathBuf,
+    pub(crate) git: Rc<Git>,
 }
 
 impl Ground {
     /// An empty folder `repo` that isn't a repository.
-    pub fn bare() -> Self {
+    pub(crate) fn bare() -> Self {
         let temp = TempDir::new().unwrap();
         let repo = temp.path().join("ré po");
         fs::create_dir(&repo).unwrap();
@@ -64,7 +71,7 @@ impl Ground {
     }
 
     /// A repository with one commit of some ordinary files.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let ground = Self::bare();
         git(&ground.repo, &["init", "-q", "-b", "main"]);
         put(&ground.repo, "a.txt", "one\ntwo\nthree\n");
@@ -75,25 +82,25 @@ impl Ground {
         ground
     }
 
-    pub fn commit(&self, message: &str) -> String {
+    pub(crate) fn commit(&self, message: &str) -> String {
         git(&self.repo, &["add", "-A"]);
         git(&self.repo, &["commit", "-q", "-m", message]);
         git(&self.repo, &["rev-parse", "HEAD"])
     }
 
     /// The checkout at `folder`.
-    pub fn source(&self, folder: &Path) -> Rc<Source> {
+    pub(crate) fn source(&self, folder: &Path) -> Rc<Source> {
         Rc::new(block(Source::open(&self.git, folder)).unwrap().unwrap())
     }
 
     /// A plan of a clone at HEAD.
-    pub fn plan(&self) -> WorkspacePlan {
+    pub(crate) fn plan(&self) -> WorkspacePlan {
         let (code, head) = try_git(&self.repo, &["rev-parse", "HEAD"]);
         plan(WorkspaceKind::Clone, (code == 0).then(|| head.trim().to_owned()), PathBuf::new())
     }
 
     /// The workspace of `plan`, base not taken.
-    pub fn prepare(&self, plan: &WorkspacePlan) -> Workspace {
+    pub(crate) fn prepare(&self, plan: &WorkspacePlan) -> Workspace {
         let source = block(Source::open(&self.git, &self.repo)).unwrap().map(Rc::new);
         let dir = self.temp.path().join("attempt");
         fs::create_dir_all(&dir).unwrap();
@@ -101,14 +108,14 @@ impl Ground {
     }
 
     /// A clone at HEAD with its base.
-    pub fn workspace(&self) -> Workspace {
+    pub(crate) fn workspace(&self) -> Workspace {
         let mut workspace = self.prepare(&self.plan());
         block(workspace.base()).unwrap();
         workspace
     }
 }
 
-pub fn runner_git(temp: &Path) -> Rc<Git> {
+pub(crate) fn runner_git(temp: &Path) -> Rc<Git> {
     let scratch = temp.join("scratch");
     fs::create_dir_all(&scratch).unwrap();
     let host = Host {
@@ -120,7 +127,7 @@ pub fn runner_git(temp: &Path) -> Rc<Git> {
     Rc::new(Git::new(&host, &scratch, "marker").unwrap())
 }
 
-pub fn plan(kind: WorkspaceKind, commit: Option<String>, path: PathBuf) -> WorkspacePlan {
+pub(crate) fn plan(kind: WorkspaceKind, commit: Option<String>, path: PathBuf) -> WorkspacePlan {
     WorkspacePlan {
         kind,
         commit,
