@@ -4,13 +4,22 @@
 //! Pure: names neither files, processes nor the runtime; rule sources come in as text.
 
 pub mod action;
+pub mod check;
+mod dangerous;
+mod evaluate;
+mod grounds;
 pub mod judged;
+mod matching;
+pub mod rules;
+mod shell;
+mod wrappers;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use action::{Action, Exec, InputAction, PatchAction, Reader};
 pub use judged::Judged;
+pub use rules::{RuleError, RuleSet};
 
 use crate::transcript::event::Evidence;
 
@@ -112,25 +121,56 @@ impl Policy {
 }
 
 /// Loaded rules and what they are applied with.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Policy {
     /// What opaque text means.
     pub opaque: Opaque,
     /// Roots and protected paths.
     pub grounds: Grounds,
+    /// What holds for a command that no rule matches. Default `allow`: it runs confined.
+    pub unmatched: Decision,
+    rules: Arc<RuleSet>,
 }
 
-impl Policy {
-    /// Evaluates `action`; pure and total.
-    pub fn evaluate(&self, action: &Action) -> Evaluation {
-        let _: &Action = action;
-        Evaluation {
-            decision: Decision::Forbidden,
-            requirement: Requirement::Forbidden { reason: String::new() },
-            reason: String::new(),
-            evidence: Vec::new(),
-            commands: Vec::new(),
-            opaque: None,
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            opaque: Opaque::default(),
+            grounds: Grounds::default(),
+            unmatched: Decision::Allow,
+            rules: Arc::default(),
         }
     }
 }
+
+impl Policy {
+    /// Loads `sources` in order and runs their examples. An allow rule never lifts confinement.
+    ///
+    /// # Errors
+    ///
+    /// A [`RuleError`] for the first source that isn't valid or has an example that doesn't hold,
+    /// and for a protected path that isn't a glob. Nothing of a policy that has an error is used.
+    pub fn load(
+        sources: &[RuleSource],
+        opaque: Opaque,
+        grounds: Grounds,
+    ) -> Result<Self, RuleError> {
+        grounds::check(&grounds)?;
+        let rules = Arc::new(rules::load(sources)?);
+        Ok(Self { opaque, grounds, unmatched: Decision::Allow, rules })
+    }
+
+    /// The loaded rules.
+    pub fn rules(&self) -> &RuleSet {
+        &self.rules
+    }
+
+    /// Evaluates `action`; pure and total. The strictest decision over all matches of all commands
+    /// wins, and every match is kept as evidence.
+    pub fn evaluate(&self, action: &Action) -> Evaluation {
+        evaluate::evaluate(self, action)
+    }
+}
+
+#[cfg(test)]
+mod table_tests;
