@@ -101,7 +101,7 @@ async fn by_command(run: &Rc<Run>, argv: &[String], span: &Span) -> Result<Strin
     };
     let cleared = approval::by_task_author(exec, span.clone());
     let confined = sandbox.confine(cleared).map_err(|error| wrong(&error))?;
-    let started = record::process_started("key", &confined);
+    let started = record::process_started("key", &confined, None);
     run.transcript.append(&Scope::default(), started).map_err(|error| wrong(&error))?;
     let finished = confined.finish(Stdin::Null, Capture::default(), DEADLINE);
     let (ended, output) = run
@@ -111,7 +111,7 @@ async fn by_command(run: &Rc<Run>, argv: &[String], span: &Span) -> Result<Strin
         .map_err(|_| failed("interrupted".to_owned()))?
         .map_err(|error| wrong(&error))?;
     // What it printed is the key: no log of it.
-    let event = record::process_ended(&ended, None);
+    let event = record::process_ended(&ended, None, None);
     run.transcript.append(&Scope::default(), event).map_err(|error| wrong(&error))?;
     if ended.exit_code != Some(0) {
         return Err(failed(format!("it ended with {:?}", ended.exit_code)));

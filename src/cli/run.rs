@@ -181,7 +181,7 @@ impl Work {
             operator: self.net.redacted(),
             trust_commit: plan.trust_commit.clone(),
             reports: serde_json::json!({
-                "task_file": plan.task_file, "lines": lines,
+                "tasks": lines,
                 "junit_detail": if plan.reports.junit_trace { "trace" } else { "verdict" },
             }),
             notices: plan.notices.clone(),
@@ -284,9 +284,9 @@ fn show(args: &RunArgs, surroundings: &Surroundings, transcript: &Transcript) {
     let is_json = args.json;
     let is_quiet = args.quiet;
     let grouping = if surroundings.env("GITHUB_ACTIONS").is_some() {
-        Grouping::Github
+        Grouping::Folds
     } else {
-        Grouping::Plain
+        Grouping::Prefix
     };
     let is_colored = match args.color {
         Color::Always => true,

@@ -49,7 +49,9 @@ pub struct PatchAction {
 pub struct InputAction {
     /// Session id of the command.
     pub session: u32,
-    /// Text.
+    /// Line that was begun before; judged together with `text`.
+    pub pending: String,
+    /// Text to write.
     pub text: String,
     /// What reads it.
     pub reader: Reader,

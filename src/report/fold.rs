@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::place;
 use super::shape::{Artifact, Attempt, Check, Process, Report, Task, VERSION};
 use crate::transcript::event::{Blob, Event, Record};
 use crate::transcript::read::Blobs;
@@ -213,7 +212,7 @@ impl<'b> Fold<'b> {
         task.outcome.clone_from(outcome);
         task.reason.clone_from(reason);
         task.kind.clone_from(kind);
-        let path = format!("{}/patch.diff", place::attempt(&task.id, (*attempts).max(1)));
+        let path = format!("{}/patch.diff", crate::path::attempt_folder(&task.id, (*attempts).max(1)));
         task.patch = patch.as_ref().map(|blob| artifact(blob, path));
         task.files.clone_from(files);
         task.protected.clone_from(protected);

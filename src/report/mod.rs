@@ -8,7 +8,6 @@ pub mod fold;
 pub mod json;
 pub mod junit;
 pub mod markdown;
-pub mod place;
 pub mod progress;
 mod query;
 pub mod shape;

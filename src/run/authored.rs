@@ -82,7 +82,7 @@ impl Authored<'_> {
     pub async fn run(&self, run: &Run, scope: &Scope) -> Result<AuthoredDone, AuthoredError> {
         let cleared = approval::by_task_author(self.exec()?, self.span.clone());
         let confined = self.sandbox.confine(cleared)?;
-        run.transcript.append(scope, record::process_started(self.role, &confined))?;
+        run.transcript.append(scope, record::process_started(self.role, &confined, None))?;
         let log = tempfile::NamedTempFile::new_in(&run.state)
             .map_err(|source| AuthoredError::Log { path: run.state.clone(), source })?
             .into_temp_path();
@@ -90,7 +90,7 @@ impl Authored<'_> {
         let finished = run.stop.guard(confined.finish(Stdin::Null, capture, self.timeout)).await;
         let (ended, output) = finished.map_err(|stopped| AuthoredError::Stopped(stopped.0))??;
         let blob = run.transcript.blob_file(&log)?;
-        run.transcript.append(scope, record::process_ended(&ended, Some(blob.clone())))?;
+        run.transcript.append(scope, record::process_ended(&ended, Some(blob.clone()), None))?;
         Ok(AuthoredDone { ended, output, log: blob })
     }
 

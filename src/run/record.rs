@@ -5,7 +5,7 @@ use crate::sandbox::Confined;
 use crate::transcript::{Blob, Event};
 
 /// The event for a process that is about to start.
-pub(crate) fn process_started(role: &str, confined: &Confined) -> Event {
+pub(crate) fn process_started(role: &str, confined: &Confined, session: Option<u32>) -> Event {
     let exec = confined.exec();
     Event::ProcessStarted {
         role: role.to_owned(),
@@ -13,15 +13,15 @@ pub(crate) fn process_started(role: &str, confined: &Confined) -> Event {
         argv: exec.argv.iter().map(|word| crate::text::clip(word, 16 << 10)).collect(),
         cwd: exec.cwd.to_string_lossy().into_owned(),
         by: confined.authority().to_string(),
-        session: None,
+        session,
     }
 }
 
 /// The event for a process that ended.
-pub(crate) fn process_ended(ended: &Ended, log: Option<Blob>) -> Event {
+pub(crate) fn process_ended(ended: &Ended, log: Option<Blob>, session: Option<u32>) -> Event {
     let ms = |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     Event::ProcessEnded {
-        session: None,
+        session,
         pid: ended.pid,
         exit_code: ended.exit_code,
         signal: ended.signal,

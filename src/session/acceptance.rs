@@ -9,7 +9,8 @@ use crate::check::{self, CheckDone, Phase, Stand, Verdict};
 use crate::exit::Exit;
 use crate::plan::OutputPlan;
 use crate::run::Run;
-use crate::transcript::{Blob, Scope};
+use crate::transcript::event::Beside;
+use crate::transcript::{Blob, Scope, TranscriptError};
 use crate::workspace::Change;
 
 use super::End;
@@ -27,6 +28,8 @@ pub(super) async fn accept(
         end,
         failures: Vec::new(),
         patch: None,
+        beside: Vec::new(),
+        notices: Vec::new(),
         files: Vec::new(),
         protected: Vec::new(),
         final_message: None,
@@ -55,6 +58,8 @@ async fn judge(
     }
     let change = stage.workspace.result().await.map_err(Early::workspace)?;
     attempt.patch = Some(run.transcript.blob(&change.patch)?);
+    attempt.beside = beside(run, &change)?;
+    attempt.notices.clone_from(&change.notices);
     attempt.files.clone_from(&change.files);
     attempt.protected = crate::workspace::touched_protected(&change, &instance.profile.protected)?;
     stage.keep_artifacts(scope, &instance.output.artifacts)?;
@@ -100,6 +105,21 @@ async fn judge(
         attempt.failures.extend(failure(&done));
     }
     Ok(())
+}
+
+/// Stores what belongs to the result and is not in the patch.
+fn beside(run: &Run, change: &Change) -> Result<Vec<Beside>, TranscriptError> {
+    let path = |path: &std::path::Path| path.to_string_lossy().into_owned();
+    let mut found = Vec::new();
+    for module in &change.submodules {
+        let blob = run.transcript.blob(&module.patch)?;
+        found.push(Beside { kind: "submodule-patch".to_owned(), path: path(&module.path), blob });
+    }
+    for object in &change.lfs {
+        let blob = run.transcript.blob_file(&object.content)?;
+        found.push(Beside { kind: "lfs-content".to_owned(), path: path(&object.path), blob });
+    }
+    Ok(found)
 }
 
 /// What a red check means.

@@ -4,7 +4,8 @@
 
 use crate::process::Ended;
 use crate::run::record;
-use crate::transcript::event::FileChange;
+use crate::tool::Live;
+use crate::transcript::event::{Beside, FileChange};
 use crate::transcript::{Blob, Event, TranscriptError};
 
 use super::{Conversation, End};
@@ -18,6 +19,10 @@ pub(super) struct Attempt {
     pub(super) failures: Vec<Failure>,
     /// The result against the base.
     pub(super) patch: Option<Blob>,
+    /// What belongs to the result beside the patch.
+    pub(super) beside: Vec<Beside>,
+    /// Things about the result that a person should know.
+    pub(super) notices: Vec<String>,
     /// Files in it.
     pub(super) files: Vec<FileChange>,
     /// Protected paths that it touches.
@@ -50,15 +55,16 @@ impl Conversation<'_> {
             let ended = live.running.stop().await;
             let ended = ended.map_err(|error| End::Sandbox(record::chain(&error)))?;
             if was_running && !live.is_recorded {
-                self.write_end(&live.log, &ended).map_err(|error| End::fault(&error))?;
+                self.write_end(&live, &ended).map_err(|error| End::fault(&error))?;
             }
         }
         Ok(count)
     }
 
-    fn write_end(&self, log: &std::path::Path, ended: &Ended) -> Result<(), TranscriptError> {
-        let log = self.run.transcript.blob_file(log)?;
-        self.run.transcript.append(&self.scope, record::process_ended(ended, Some(log)))
+    fn write_end(&self, live: &Live, ended: &Ended) -> Result<(), TranscriptError> {
+        let log = self.run.transcript.blob_file(&live.log)?;
+        let event = record::process_ended(ended, Some(log), Some(live.session));
+        self.run.transcript.append(&self.scope, event)
     }
 }
 
@@ -82,6 +88,8 @@ impl Attempt {
             .to_owned(),
             final_message: self.final_message.clone(),
             patch: self.patch.clone(),
+            beside: self.beside.clone(),
+            notices: self.notices.clone(),
             output,
             files: self.files.clone(),
             ended_processes,

@@ -14,7 +14,7 @@ use crate::model::LocalFuture;
 use crate::policy::{Action, Policy, Requirement};
 use crate::process::{Capture, Ended, Output, Stdin};
 use crate::sandbox::{Confined, Observed, Running, Sandbox};
-use crate::tool::{Gate, Live, Started, ToolError};
+use crate::tool::{Gate, Launch, Live, Started, ToolError};
 use crate::transcript::{Blob, Event, Scope};
 
 use crate::run::{Run, record};
@@ -88,14 +88,14 @@ impl CallGate<'_> {
     }
 
     /// Confines what is cleared and writes down what is about to start.
-    fn confine(&self, cleared: Cleared) -> Result<Confined, ToolError> {
+    fn confine(&self, cleared: Cleared, session: Option<u32>) -> Result<Confined, ToolError> {
         let confined = self.ground.sandbox.confine(cleared)?;
         self.write(Event::CallConfined {
             tier: confined.tier().to_owned(),
             mode: self.ground.sandbox.enforcement().mode.clone(),
             network: confined.network().name().to_owned(),
         })?;
-        self.write(record::process_started("call", &confined))?;
+        self.write(record::process_started("call", &confined, session))?;
         Ok(confined)
     }
 }
@@ -104,11 +104,11 @@ impl Gate for CallGate<'_> {
     fn start<'a>(
         &'a self,
         action: Action,
-        stdin: Stdin,
-        deadline: Duration,
+        launch: Launch,
     ) -> LocalFuture<'a, Result<Started, ToolError>> {
         Box::pin(async move {
-            let confined = self.confine(self.pass(action)?)?;
+            let Launch { stdin, deadline, session } = launch;
+            let confined = self.confine(self.pass(action)?, Some(session))?;
             let log = self.ground.logs.join(format!("{:04}.log", next(&self.ground.started)));
             let capture = Capture { log: Some(log.clone()), ..Capture::default() };
             let running = confined.start(stdin, capture, Some(deadline)).await?;
@@ -123,7 +123,7 @@ impl Gate for CallGate<'_> {
         deadline: Duration,
     ) -> LocalFuture<'a, Result<(Ended, Output), ToolError>> {
         Box::pin(async move {
-            let confined = self.confine(self.pass(action)?)?;
+            let confined = self.confine(self.pass(action)?, None)?;
             let capture = Capture { window: PATCH_WINDOW, ..Capture::default() };
             let (ended, output) = self
                 .ground
@@ -132,7 +132,7 @@ impl Gate for CallGate<'_> {
                 .guard(confined.finish(stdin, capture, deadline))
                 .await
                 .map_err(|_| ToolError::Stopped)??;
-            self.write(record::process_ended(&ended, None))?;
+            self.write(record::process_ended(&ended, None, None))?;
             Ok((ended, output))
         })
     }
@@ -163,7 +163,7 @@ impl Gate for CallGate<'_> {
     fn ended(&self, live: &Live) -> Result<(), ToolError> {
         let Some(ended) = live.running.ended() else { return Ok(()) };
         let log = self.ground.run.transcript.blob_file(&live.log).map_err(|error| fault(&error))?;
-        self.write(record::process_ended(ended, Some(log)))
+        self.write(record::process_ended(ended, Some(log), Some(live.session)))
     }
 
     fn chunk(&self) -> u32 {

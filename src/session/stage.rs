@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use crate::exit::Exit;
-use crate::plan::{ContextSource, Instance, Keep, fence};
+use crate::plan::{ContextSource, Instance, Keep, WorkspaceKind, fence};
 use crate::run::{Authored, AuthoredError, Run, Signal, record};
 use crate::sandbox::{Place, Sandbox, SandboxError, environment};
 use crate::tool::clip_output;
@@ -82,7 +82,7 @@ impl<'a> Stage<'a> {
             Ok(sandbox) => sandbox.enforcement().clone(),
             Err(error) => unenforced(instance, error),
         };
-        run.transcript.append(scope, started(instance, enforced, workspace.notices()))?;
+        run.transcript.append(scope, started(run, instance, (enforced, workspace.notices())))?;
         let sandbox = probed?;
         let env = environment(&instance.profile.env, &run.host, &place, &run.secret_names);
         let shell = ["bash", "sh"]
@@ -197,7 +197,7 @@ impl<'a> Stage<'a> {
     }
 
     fn attempt_folder(&self, attempt: u32) -> PathBuf {
-        let instance = crate::text::component(&self.instance.id);
+        let instance = crate::path::component(&self.instance.id);
         self.run.out.join("tasks").join(instance).join(format!("attempt-{attempt}"))
     }
 
@@ -252,13 +252,22 @@ fn unenforced(instance: &Instance, error: &SandboxError) -> Enforcement {
     }
 }
 
-fn started(instance: &Instance, enforced: Enforcement, notices: &[String]) -> Event {
+fn started(
+    run: &Run,
+    instance: &Instance,
+    (enforced, notices): (Enforcement, &[String]),
+) -> Event {
+    let target = match instance.workspace.kind {
+        WorkspaceKind::Clone => &run.plan.root,
+        WorkspaceKind::Copy | WorkspaceKind::InPlace => &instance.workspace.path,
+    };
     let json = |value: Result<serde_json::Value, serde_json::Error>| value.unwrap_or_default();
     Event::TaskStarted {
         id: instance.task.clone(),
         line: instance.span.line,
         base_commit: instance.workspace.commit.clone(),
         workspace: instance.workspace.kind.name().to_owned(),
+        target: target.to_string_lossy().into_owned(),
         provider: instance.model.provider.clone(),
         model: instance.model.name.clone(),
         requested: json(serde_json::to_value(&instance.profile)),

@@ -19,7 +19,7 @@ use crate::sandbox::Observed;
 
 use super::output::{ExecReply, Standing};
 use super::{
-    ApplyPatch, DEFAULT_OUTPUT_TOKENS, Gate, Live, Started, StepContext, Store, ToolError,
+    ApplyPatch, DEFAULT_OUTPUT_TOKENS, Gate, Launch, Live, Started, StepContext, Store, ToolError,
     ToolExecutor, ToolResult, arguments, resolve,
 };
 
@@ -165,7 +165,7 @@ impl ExecCommand {
         let start = self.clock.elapsed();
         let session = self.store.borrow_mut().next_id();
         let Started { running, log } =
-            gate.start(Action::Exec(exec.clone()), stdin, deadline).await?;
+            gate.start(Action::Exec(exec.clone()), Launch { stdin, deadline, session }).await?;
         let mut live = Live {
             session,
             running,

@@ -124,8 +124,7 @@ pub trait Gate {
     fn start<'a>(
         &'a self,
         action: Action,
-        stdin: Stdin,
-        deadline: Duration,
+        launch: Launch,
     ) -> LocalFuture<'a, Result<Started, ToolError>>;
 
     /// Starts the action's command and waits for its end.
@@ -176,6 +175,17 @@ pub trait Gate {
 
     /// Number of the next patch of the attempt, from 1.
     fn patch_number(&self) -> u32;
+}
+
+/// How a command of a call is started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// What it reads.
+    pub stdin: Stdin,
+    /// When its whole tree is stopped.
+    pub deadline: Duration,
+    /// Session id under which it can be named.
+    pub session: u32,
 }
 
 /// A command that was started.

@@ -133,12 +133,13 @@ async fn feed(live: &mut Live, chars: &str, gate: &dyn Gate) -> Result<(), ToolE
         }
         let action = Action::Input(InputAction {
             session: live.session,
-            text: judged.clone(),
+            pending: live.pending.clone(),
+            text,
             reader: live.reader,
             exec: live.exec.clone(),
         });
         let cleared = gate.clear(action)?;
-        live.running.write(cleared, text.as_bytes()).await?;
+        live.running.write(cleared).await?;
         live.pending = judged.rsplit('\n').next().unwrap_or_default().to_owned();
     }
     if chars.contains(INTERRUPT) {

@@ -96,6 +96,24 @@ pub struct Usage {
     pub reasoning_output_tokens: u64,
 }
 
+impl std::ops::Sub for Usage {
+    type Output = Self;
+
+    /// What was used between `other` and `self`, an earlier and a later reading of one counter.
+    fn sub(self, other: Self) -> Self {
+        let less = u64::saturating_sub;
+        Self {
+            input_tokens: less(self.input_tokens, other.input_tokens),
+            cached_input_tokens: less(self.cached_input_tokens, other.cached_input_tokens),
+            output_tokens: less(self.output_tokens, other.output_tokens),
+            reasoning_output_tokens: less(
+                self.reasoning_output_tokens,
+                other.reasoning_output_tokens,
+            ),
+        }
+    }
+}
+
 impl std::ops::AddAssign for Usage {
     fn add_assign(&mut self, other: Self) {
         self.input_tokens = self.input_tokens.saturating_add(other.input_tokens);
@@ -176,6 +194,17 @@ pub struct FileChange {
     pub hunks: Vec<String>,
 }
 
+/// A part of a result that git can't put into the patch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Beside {
+    /// `submodule-patch` or `lfs-content`.
+    pub kind: String,
+    /// Path relative to the workspace.
+    pub path: String,
+    /// The bytes.
+    pub blob: Blob,
+}
+
 /// What happened. `type` is a `noun.past_participle`; types are added, never renamed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type")]
@@ -229,6 +258,8 @@ pub enum Event {
         base_commit: Option<String>,
         /// `clone`, `copy`, `in-place`.
         workspace: String,
+        /// Folder that the result's patch belongs onto; absolute.
+        target: String,
         /// Provider id and model name.
         provider: String,
         /// Name of the model.
@@ -300,6 +331,13 @@ pub enum Event {
         /// The attempt's result against the base.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         patch: Option<Blob>,
+        /// What belongs to the result and is not in the patch: patches of submodules, contents of
+        /// LFS files.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        beside: Vec<Beside>,
+        /// Things about the result that a person should know, one sentence each.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        notices: Vec<String>,
         /// Validated output as JSON.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<Blob>,

@@ -9,7 +9,7 @@ use super::{
 use crate::report::shape::{
     Attempt, Call, Check, Confinement, Fault, Limit, Patch, Process, Refused, Task,
 };
-use crate::report::{clean, place};
+use crate::report::clean;
 use crate::transcript::event::{Event, Record};
 use crate::transcript::read::Blobs;
 
@@ -47,7 +47,7 @@ impl Fold<'_> {
                 call.wall_ms = *wall_ms;
                 call.output = excerpt(self.blobs, output, EXCERPT);
                 call.output_bytes = output.bytes;
-                call.log = Some(artifact(output, place::call_log(&id, n, &call.id)));
+                call.log = Some(artifact(output, crate::path::call_log(&id, n, &call.id)));
             }
             Event::ProcessStarted { .. } => process_started(open, record),
             Event::ProcessEnded { .. } => process_ended(open, record),
@@ -92,7 +92,7 @@ fn attempt_completed(task: &mut Task, open: &mut Open, record: &Record) {
     };
     let id = task.id.clone();
     let attempt = attempt_mut(task, record.attempt);
-    let folder = place::attempt(&id, attempt.n);
+    let folder = crate::path::attempt_folder(&id, attempt.n);
     let file = |name: &str| format!("{folder}/{name}");
     attempt.end.clone_from(end);
     attempt.reason.clone_from(reason);

@@ -1,7 +1,6 @@
 //! The end of the fold: what follows from all lines together.
 
 use super::{Fold, INCOMPLETE, Open, SKIPPED, artifact, message};
-use crate::report::place;
 use crate::report::shape::{Check, Problem, Report, Task, Totals};
 use crate::transcript::event::{Blob, Usage};
 use crate::transcript::read::Blobs;
@@ -46,7 +45,7 @@ fn finish_task(task: &mut Task, open: &mut Open, blobs: &dyn Blobs) {
         match call {
             Some((n, call)) => {
                 if let Some(log) = &process.log {
-                    call.log = Some(artifact(log, place::call_log(&task.id, n, &call.id)));
+                    call.log = Some(artifact(log, crate::path::call_log(&task.id, n, &call.id)));
                 }
                 call.process = Some(process);
             }

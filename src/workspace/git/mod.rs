@@ -19,7 +19,7 @@ use thiserror::Error;
 
 use crate::approval::{GitOperation, by_runner};
 use crate::policy::Exec;
-use crate::sandbox::Host;
+use crate::sandbox::{Host, SandboxError};
 
 /// The git command line with a cleaned environment and configuration.
 #[derive(Debug)]
@@ -155,15 +155,9 @@ pub enum GitError {
         /// The path.
         path: PathBuf,
     },
-    /// It could not be started.
-    #[error("failed to start `git {command}`")]
-    Start {
-        /// Subcommand.
-        command: String,
-        /// Cause.
-        #[source]
-        source: io::Error,
-    },
+    /// It can't be confined or started.
+    #[error("git can't be run")]
+    Sandbox(#[from] SandboxError),
     /// It ran and failed.
     #[error("`git {command}` failed with {status}: {text}")]
     Failed {

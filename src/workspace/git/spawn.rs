@@ -3,15 +3,13 @@
 //! In: a [`Cleared`] command and where it may write. Out: what it said on standard error, or why
 //! it failed. Knows nothing of git.
 
-use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::thread;
 use std::time::Duration;
 
 use super::GitError;
 use crate::approval::Cleared;
-use crate::sandbox::Host;
+use crate::process::{Capture, Cause, Stdin};
+use crate::sandbox::{Host, Sandbox};
 
 /// A command with what it needs.
 pub(super) struct Job {
@@ -28,36 +26,21 @@ pub(super) struct Job {
 }
 
 /// Runs `job` to its end.
-#[expect(clippy::disallowed_methods, clippy::unused_async, reason = "until the sandbox is there")]
-pub(super) async fn run(_host: &Host, _marker: &str, job: Job) -> Result<String, GitError> {
-    let Job { command, cleared, write: _, stdin, deadline: _ } = job;
-    let start = |source| GitError::Start { command: command.clone(), source };
-    let exec = cleared.exec();
-    let mut child = Command::new(&exec.program)
-        .args(&exec.argv[1..])
-        .current_dir(&exec.cwd)
-        .env_clear()
-        .envs(&exec.env)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(start)?;
-    let mut pipe = child.stdin.take();
-    let writer = thread::spawn(move || {
-        if let Some(pipe) = &mut pipe {
-            drop(pipe.write_all(&stdin));
-        }
-    });
-    let mut said = Vec::new();
-    if let Some(mut stderr) = child.stderr.take() {
-        stderr.read_to_end(&mut said).map_err(start)?;
-    }
-    drop(writer.join());
-    let status = child.wait().map_err(start)?;
+pub(super) async fn run(host: &Host, marker: &str, job: Job) -> Result<String, GitError> {
+    let Job { command, cleared, write, stdin, deadline } = job;
+    let sandbox = Sandbox::narrow(host, &write, marker).await?;
+    let stdin = if stdin.is_empty() { Stdin::Null } else { Stdin::Bytes(stdin) };
+    let confined = sandbox.confine(cleared)?;
+    let (ended, output) = confined.finish(stdin, Capture::default(), deadline).await?;
+    let mut said = output.head;
+    said.extend_from_slice(&output.tail);
     let text = String::from_utf8_lossy(&said).trim().to_owned();
-    if status.success() {
-        return Ok(text);
-    }
-    Err(GitError::Failed { command: command.clone(), status: status.to_string(), text })
+    let status = match (ended.cause, ended.exit_code, ended.signal) {
+        (Cause::TimedOut, _, _) => return Err(GitError::TimedOut { command, deadline }),
+        (_, Some(0), _) => return Ok(text),
+        (_, Some(code), _) => format!("exit status {code}"),
+        (_, None, Some(signal)) => format!("signal {signal}"),
+        (_, None, None) => "no status".to_owned(),
+    };
+    Err(GitError::Failed { command, status, text })
 }
