@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a panic is how a test reports")]
 #![expect(clippy::disallowed_methods, reason = "a test starts xmllint by itself")]
+#![expect(clippy::print_stderr, reason = "what is skipped must be told")]
 
 #[path = "record/build.rs"]
 mod build;
@@ -14,10 +15,11 @@ use std::process::Command;
 use build::{HOSTILE, Run, green, hostile, usage};
 use horseman::plan::Reports;
 use horseman::report::{self, Format, Progress, progress::Grouping, write_all};
-use horseman::transcript::event::{Blob, Record, Scope};
+use horseman::transcript::event::{Blob, Record};
 use horseman::transcript::mask::mask;
 use horseman::transcript::{self, BlobFolder, Blobs as _, verify};
-use proptest::prelude::{ProptestConfig, any, prop, proptest};
+use proptest::prelude::{ProptestConfig, any, prop};
+use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 
 fn package(path: &str) -> PathBuf {
@@ -349,6 +351,55 @@ fn a_failure_that_does_not_count_is_red_and_a_signal_is_named() {
     assert!(xml.contains("<failure type=\"no-change\" message=\"nothing changed\">"), "{xml}");
 }
 
+/// Runs one task to its end with `change` on top of a plain `task.completed`; returns junit.xml.
+fn junit_of(exit: u8, change: &Value, detail: &str) -> String {
+    let mut run = Run::new();
+    run.started(&["a"]).task_started("a", 1).attempt(1).step(1);
+    run.denied("call-001", "git push", "open a pull request instead");
+    run.attempt(1).attempt_done("passed", "x");
+    let mut fields = json!({
+        "exit": exit, "outcome": "x", "reason": "why", "kind": "x", "attempts": 1, "files": [],
+        "protected": [], "counts": true, "usage": usage(1, 1),
+    });
+    fields.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+    run.task("a").add("task.completed", fields).done(exit, "x");
+    run.lines[0] = run.lines[0].replace("\"trace\"", &format!("\"{detail}\""));
+    run.write(run.lines.len());
+    write_all(run.path(), &Reports::default()).unwrap();
+    validate(&[run.path().join("junit.xml")]);
+    fs::read_to_string(run.path().join("junit.xml")).unwrap()
+}
+
+#[test]
+fn each_broken_promise_is_red_in_its_own_case() {
+    let case = |name: &str, result: &str| {
+        format!("<testcase name=\"{name}\" time=\"0\" classname=\"agent.night_ly.a\">{result}")
+    };
+    for (exit, change, expected) in [
+        (0, json!({}), case("policy", "<system-out>")),
+        (0, json!({}), case("call 001 exec_command", "<skipped type=\"denied\"")),
+        (11, json!({ "kind": "denied" }), case("policy", "<failure type=\"policy.denied\"")),
+        (
+            10,
+            json!({ "protected": ["ci/x"] }),
+            case("protected paths", "<failure type=\"protected\""),
+        ),
+        (10, json!({ "protected": ["ci/x"] }), case("policy", "<failure type=\"policy.denied\"")),
+        (10, json!({ "kind": "schema" }), case("output schema", "<failure type=\"schema\"")),
+        (10, json!({ "kind": "patch-size" }), case("patch size", "<failure type=\"patch-size\"")),
+        (12, json!({ "kind": "budget.turns" }), "<failure type=\"budget.turns\"".to_owned()),
+        (13, json!({ "kind": "idle" }), "<error type=\"idle\"".to_owned()),
+        (15, json!({ "kind": "sandbox" }), "<error type=\"sandbox\"".to_owned()),
+        (16, json!({ "kind": "setup" }), "<error type=\"setup\"".to_owned()),
+    ] {
+        let xml = junit_of(exit, &change, "trace");
+        assert!(xml.contains(&expected), "{expected}\n{xml}");
+        assert_eq!(xml.contains("<failure") || xml.contains("<error"), exit != 0, "{xml}");
+    }
+    let xml = junit_of(0, &json!({}), "verdict");
+    assert!(!xml.contains("a calls") && xml.contains("name=\"policy\""), "{xml}");
+}
+
 #[test]
 fn a_big_log_is_cut_and_its_size_is_told() {
     let mut run = Run::new();
@@ -397,35 +448,40 @@ fn formats_that_are_not_built_are_refused_by_name() {
     assert_eq!(Format::parse("junit").unwrap(), Format::Junit);
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
-
-    /// Any events in any order, in any scope: the fold gives a report and every format renders.
-    #[test]
-    fn p4_the_fold_is_total(
-        picks in prop::collection::vec((any::<u16>(), 0..4_u8, 0..4_u32, 0..4_u32, any::<u64>()), 0..60)
-    ) {
-        let run = hostile();
-        let mut pool: Vec<Record> = green().lines.iter().chain(&run.lines)
-            .map(|line| serde_json::from_str(line).unwrap()).collect();
-        let records: Vec<Record> = picks.into_iter().map(|(at, task, attempt, call, ms)| {
-            let mut record = pool[usize::from(at) % pool.len()].clone();
-            let scope = Scope {
-                task: (task > 0).then(|| ["fix", "../x", ""][usize::from(task) - 1].to_owned()),
+/// Any events in any order, in any scope: the fold gives a report and every format renders.
+#[test]
+fn p4_the_fold_is_total() {
+    let run = hostile();
+    let pool: Vec<Record> = green()
+        .lines
+        .iter()
+        .chain(&run.lines)
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let pick = (any::<u16>(), 0..4_usize, 0..4_u32, 0..4_u32, any::<u64>());
+    let config =
+        ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() };
+    let outcome = TestRunner::new(config).run(&prop::collection::vec(pick, 0..60), |picks| {
+        let records = picks.into_iter().map(|(at, task, attempt, call, at_ms)| {
+            let record = pool[usize::from(at) % pool.len()].clone();
+            Record {
+                task: (task > 0).then(|| ["fix", "../x", ""][task - 1].to_owned()),
                 attempt: (attempt > 0).then_some(attempt),
-                step: None,
                 call: (call > 0).then(|| format!("call-{call:03}")),
-            };
-            (record.task, record.attempt, record.call) = (scope.task, scope.attempt, scope.call);
-            record.at_ms = ms;
-            record
-        }).collect();
-        pool.clear();
+                at_ms,
+                ..record
+            }
+        });
+        let records: Vec<Record> = records.collect();
         let report = report::fold(&records, &BlobFolder::new(run.path()));
         report::json::render(&report).unwrap();
         report::junit::render(&report).unwrap();
         report::markdown::render(&report);
         let mut progress = Progress::default();
-        records.iter().for_each(|record| drop(progress.take(record)));
-    }
+        for record in &records {
+            progress.take(record);
+        }
+        Ok(())
+    });
+    outcome.unwrap();
 }

@@ -124,11 +124,7 @@ fn run_words(record: &Record) -> Option<String> {
     match &record.event {
         Event::RunStarted { version, name, selected, notices, .. } => {
             let tasks = clean::count(selected.len() as u64, "task");
-            let mut words = format!(
-                "horseman {version}: run {} of {name}, {} tasks",
-                record.run,
-                selected.len()
-            );
+            let mut words = format!("horseman {version}: run {} of {name}, {tasks}", record.run);
             for notice in notices {
                 words.push_str("; note: ");
                 words.push_str(notice);

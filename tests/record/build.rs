@@ -60,7 +60,8 @@ impl Run {
         self
     }
 
-    /// Adds the event `type` with `fields`.
+    /// Adds the event `kind` with `fields`.
+    #[expect(clippy::needless_pass_by_value, reason = "callers write the value in place")]
     pub(crate) fn add(&mut self, kind: &str, fields: Value) -> &mut Self {
         let mut event = json!({ "type": kind });
         event.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
@@ -85,7 +86,7 @@ impl Run {
 
     /// Writes the first `count` lines as the run's transcript.
     pub(crate) fn write(&self, count: usize) -> &Self {
-        let text: String = self.lines[..count].iter().map(|line| format!("{line}\n")).collect();
+        let text: String = self.lines[..count].iter().flat_map(|line| [line, "\n"]).collect();
         fs::write(self.path().join(FILE), text).unwrap();
         self
     }
