@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use crate::exit::Exit;
 use crate::patch::{
-    EditKind, EditSummary, Existing, MatchLevel, Patch, Rules, Staged, StageError, parse, stage,
+    EditKind, EditSummary, Existing, MatchLevel, Patch, Rules, StageError, Staged, parse, stage,
 };
 use crate::transcript::event::FileChange;
 
@@ -20,6 +20,8 @@ mod eol;
 mod resolve;
 mod write;
 
+#[cfg(test)]
+mod faults;
 #[cfg(test)]
 mod scenarios;
 
@@ -154,6 +156,11 @@ fn carry_out(
     stdin: &[u8],
     disk: &Disk,
 ) -> Result<PatchReport, PatchFailure> {
+    write(options, stdin, disk).map(|staged| applied(options, &staged))
+}
+
+/// Verifies the patch and, unless told not to, writes it.
+fn write(options: &PatchOptions, stdin: &[u8], disk: &Disk) -> Result<Staged, PatchFailure> {
     let text = std::str::from_utf8(stdin).map_err(|error| {
         let line = stdin[..error.valid_up_to()].iter().filter(|&&byte| byte == b'\n').count() + 1;
         PatchFailure::Invalid(format!("line {line}: expected UTF-8 text, found other bytes"))
@@ -180,7 +187,7 @@ fn carry_out(
         });
         disk.commit(&roots, writes.collect()).map_err(WriteError::into_failure)?;
     }
-    Ok(applied(options, &staged))
+    Ok(staged)
 }
 
 /// Replaces the paths of `patch` by keys, and reads what stands there.
@@ -234,11 +241,7 @@ fn existing(patch: &Patch, places: &BTreeMap<String, Resolved>) -> BTreeMap<Stri
     files
 }
 
-fn refused(
-    roots: &Roots,
-    places: &BTreeMap<String, Resolved>,
-    error: &StageError,
-) -> PatchFailure {
+fn refused(roots: &Roots, places: &BTreeMap<String, Resolved>, error: &StageError) -> PatchFailure {
     let mut text = error.to_string();
     if matches!(error.kind, crate::patch::StageErrorKind::Missing)
         && let Some(place) = places.get(&error.path)
@@ -291,9 +294,8 @@ fn success(options: &PatchOptions, edits: &[EditSummary]) -> String {
     let inexact = edits.iter().flat_map(|edit| {
         edit.hunks.iter().enumerate().map(move |(number, hunk)| (&edit.path, number + 1, *hunk))
     });
-    for (path, number, (line, level)) in inexact
-        .filter(|(_, _, (_, level))| *level > MatchLevel::TrailingBlanks)
-        .take(NOTES)
+    for (path, number, (line, level)) in
+        inexact.filter(|(_, _, (_, level))| *level > MatchLevel::TrailingBlanks).take(NOTES)
     {
         let how = if level == MatchLevel::OuterBlanks {
             "only with indentation left out of account"
@@ -314,11 +316,7 @@ fn base64(bytes: &[u8]) -> String {
             << (8 * (3 - chunk.len()));
         for place in 0..4 {
             let sextet = bits >> (18 - 6 * place) & 63;
-            out.push(if place > chunk.len() {
-                '='
-            } else {
-                char::from(ALPHABET[sextet as usize])
-            });
+            out.push(if place > chunk.len() { '=' } else { char::from(ALPHABET[sextet as usize]) });
         }
     }
     out

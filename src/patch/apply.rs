@@ -39,7 +39,7 @@ pub struct Placed {
 /// Lines that others take the place of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Old lines, from 0.
+    /// Old lines, from 0; the byte order mark is part of the first.
     pub old: Range<usize>,
     /// New lines with their endings; the first line of a file with its byte order mark.
     pub new: Vec<Vec<u8>>,
@@ -53,7 +53,9 @@ pub enum ApplyError {
     #[error("{0}")]
     Place(String),
     /// The file is in an encoding that can't be edited as lines of bytes.
-    #[error("the file is {0}; patches can only edit files in UTF-8 or another encoding that keeps ASCII")]
+    #[error(
+        "the file is {0}; patches can only edit files in UTF-8 or another encoding that keeps ASCII"
+    )]
     Encoding(&'static str),
     /// Text that would not be readable in the file's encoding.
     #[error("{0}")]
@@ -87,12 +89,13 @@ pub fn apply(old: &[u8], hunks: &[Hunk]) -> Result<Applied, ApplyError> {
     }
     close_last_line(lines, &mut changes);
     carry_bom(lines, &mut changes);
+    let new = assemble(lines, &changes);
+    if lines.len() == 0 && !lines.bom.is_empty() {
+        // Alone, the byte order mark is the line that changes.
+        changes.iter_mut().for_each(|change| change.old.end = 1);
+    }
     let placed = |spot: &Spot| Placed { line: spot.start + 1, len: spot.len, level: spot.level };
-    Ok(Applied {
-        new: assemble(lines, &changes),
-        hunks: spots.iter().map(placed).collect(),
-        changes,
-    })
+    Ok(Applied { new, hunks: spots.iter().map(placed).collect(), changes })
 }
 
 /// Refuses text that a file in another encoding than UTF-8 can't take.
@@ -186,7 +189,7 @@ fn ending(lines: &Lines<'_>, old: &Range<usize>, number: usize) -> Ending {
 
 /// Keeps the end of a file without final newline: a last line that others follow gets an ending,
 /// and an added last line gets none.
-fn close_last_line(lines: &Lines<'_>, changes: &mut [Change]) {
+fn close_last_line(lines: &Lines<'_>, changes: &mut Vec<Change>) {
     if !lines.is_open() {
         return;
     }
@@ -203,6 +206,20 @@ fn close_last_line(lines: &Lines<'_>, changes: &mut [Change]) {
     if let Some(line) = last.new.last_mut() {
         let cut = if line.ends_with(b"\r\n") { 2 } else { 1 };
         line.truncate(line.len().saturating_sub(cut));
+    }
+    // Without content and without ending it is no line: it made the one before it end.
+    if last.new.last().is_some_and(Vec::is_empty) {
+        last.new.pop();
+    }
+    // The kept last line may now touch the change before it.
+    if let Some(mut last) = changes.pop() {
+        match changes.last_mut().filter(|before| before.old.end == last.old.start) {
+            Some(before) => {
+                before.old.end = last.old.end;
+                before.new.append(&mut last.new);
+            }
+            None => changes.push(last),
+        }
     }
 }
 

@@ -4,7 +4,6 @@
 //! back. Knows nothing of files. No difference is searched for: the hunks said where they are.
 
 use super::apply::Change;
-use super::lines::Lines;
 
 /// Unchanged lines around a change.
 const AROUND: usize = 3;
@@ -57,7 +56,7 @@ pub fn unified(
         side.map_or_else(|| "/dev/null".to_owned(), |side| quoted(prefix, side.path))
     };
     out.extend(format!("--- {}\n+++ {}\n", head(from, "a/"), head(to, "b/")).bytes());
-    let lines = Lines::new(old);
+    let lines: Vec<&[u8]> = old.split_inclusive(|&byte| byte == b'\n').collect();
     let mut shift = 0;
     let mut rest = changes;
     while !rest.is_empty() {
@@ -73,7 +72,7 @@ pub fn unified(
 }
 
 /// Writes one hunk; returns the new difference between new and old line numbers.
-fn hunk(lines: &Lines<'_>, group: &[Change], shift: isize, out: &mut Vec<u8>) -> isize {
+fn hunk(lines: &[&[u8]], group: &[Change], shift: isize, out: &mut Vec<u8>) -> isize {
     let (Some(first), Some(last)) = (group.first(), group.last()) else { return shift };
     let start = first.old.start.saturating_sub(AROUND);
     let end = (last.old.end + AROUND).min(lines.len());
@@ -92,33 +91,26 @@ fn hunk(lines: &Lines<'_>, group: &[Change], shift: isize, out: &mut Vec<u8>) ->
     let mut at = start;
     for change in group {
         for line in at..change.old.start {
-            push(b' ', lines, line, out);
+            push(b' ', lines[line], out);
         }
         for line in change.old.clone() {
-            push(b'-', lines, line, out);
+            push(b'-', lines[line], out);
         }
         for line in &change.new {
-            push_bytes(b'+', &[line], out);
+            push(b'+', line, out);
         }
         at = change.old.end;
     }
     for line in at..end {
-        push(b' ', lines, line, out);
+        push(b' ', lines[line], out);
     }
     shift.saturating_add_unsigned(added).saturating_sub_unsigned(removed)
 }
 
-fn push(prefix: u8, lines: &Lines<'_>, line: usize, out: &mut Vec<u8>) {
-    let bom = if line == 0 { lines.bom } else { b"" };
-    push_bytes(prefix, &[bom, lines.raw(line)], out);
-}
-
-fn push_bytes(prefix: u8, parts: &[&[u8]], out: &mut Vec<u8>) {
+fn push(prefix: u8, line: &[u8], out: &mut Vec<u8>) {
     out.push(prefix);
-    for part in parts {
-        out.extend_from_slice(part);
-    }
-    if !out.ends_with(b"\n") {
+    out.extend_from_slice(line);
+    if !line.ends_with(b"\n") {
         out.extend_from_slice(b"\n\\ No newline at end of file\n");
     }
 }

@@ -74,8 +74,10 @@ pub(super) fn misplaced(index: &Index<'_>, hunks: &[Hunk], why: &Misplaced) -> S
             index.lines.len()
         ),
         Misplaced::NoContext { hunk, context } => {
-            let context =
-                hunks.get(*hunk).and_then(|hunk| hunk.contexts.get(*context)).map(|c| c.text.as_str());
+            let context = hunks
+                .get(*hunk)
+                .and_then(|hunk| hunk.contexts.get(*context))
+                .map(|c| c.text.as_str());
             let context = context.unwrap_or_default();
             let like = alike(index, context).map_or_else(String::new, |line| {
                 format!("; the most similar is line {}: `{}`", line + 1, shown(index, line, 0))
@@ -132,10 +134,7 @@ fn nowhere(index: &Index<'_>, hunk: &Hunk, from: usize) -> String {
     }
     let Some(start) = best_place(index, &old, from) else {
         let first = old.iter().find(|line| !line.trim().is_empty()).copied().unwrap_or_default();
-        return format!(
-            "no line of the file is like `{}`; read the file again",
-            window(first, 0)
-        );
+        return format!("no line of the file is like `{}`; read the file again", window(first, 0));
     };
     let mut out = compare(index, &old, start);
     if already_there(index, hunk) {

@@ -13,13 +13,17 @@ mod place;
 mod seek;
 pub mod shell;
 mod stage;
+#[cfg(test)]
+mod tests;
 
 pub use apply::{Applied, ApplyError, Change, Placed, apply};
 pub use diff::{Side, unified};
 pub use explain::visible;
 pub use parse::{ParseError, Parser, Progress, parse};
 pub use seek::MatchLevel;
-pub use stage::{EditSummary, Existing, Rules, StageError, StageErrorKind, Staged, StagedFile, stage};
+pub use stage::{
+    EditSummary, Existing, Rules, StageError, StageErrorKind, Staged, StagedFile, stage,
+};
 
 /// Lark grammar of the patch text, offered to models as the freeform tool's format.
 ///

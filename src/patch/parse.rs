@@ -65,6 +65,7 @@ pub struct Parser {
     wrappers: Vec<String>,
     patch: Patch,
     hunk: Option<Hunk>,
+    /// Empty lines since the last other one: layout before a header, or lines without a prefix.
     blanks: usize,
     progress: Progress,
     error: Option<ParseError>,
@@ -94,10 +95,14 @@ impl State {
     const fn expects(self) -> &'static str {
         match self {
             Self::Before => "`*** Begin Patch`",
-            Self::Begun => "`*** Add File: PATH`, `*** Delete File: PATH` or `*** Update File: PATH`",
+            Self::Begun => {
+                "`*** Add File: PATH`, `*** Delete File: PATH` or `*** Update File: PATH`"
+            }
             Self::Add => "a line that starts with `+`, the next file edit or `*** End Patch`",
             Self::Delete => "the next file edit or `*** End Patch`",
-            Self::Update => "`*** Move to: PATH`, `@@` or a line that starts with a space, `-` or `+`",
+            Self::Update => {
+                "`*** Move to: PATH`, `@@` or a line that starts with a space, `-` or `+`"
+            }
             Self::Hunks => {
                 "a line that starts with a space, `-`, `+` or `@@`, the next file edit or `*** End Patch`"
             }
@@ -221,7 +226,8 @@ impl Parser {
             && let Some(path) = line.trim().strip_prefix(MOVE)
         {
             let path = self.path(path)?;
-            if let Some(Edit { kind: EditKind::Update { to, .. }, .. }) = self.patch.edits.last_mut()
+            if let Some(Edit { kind: EditKind::Update { to, .. }, .. }) =
+                self.patch.edits.last_mut()
                 && to.is_none()
             {
                 *to = Some(path);
@@ -266,6 +272,7 @@ impl Parser {
         if first && line.is_empty() {
             return Ok(());
         }
+        self.blanks = if line.is_empty() { self.blanks + 1 } else { 0 };
         match &parsed {
             HunkLine::Add(_) => self.progress.added += 1,
             HunkLine::Remove(_) => self.progress.removed += 1,
@@ -283,6 +290,7 @@ impl Parser {
         if self.hunk.as_ref().is_some_and(|hunk| !hunk.lines.is_empty()) {
             self.close_hunk();
         }
+        self.blanks = 0;
         let line = self.line;
         let hunk = self.hunk.get_or_insert_with(|| Hunk { line, ..Hunk::default() });
         hunk.contexts.extend(context);
@@ -319,7 +327,11 @@ impl Parser {
         let found = || format!("`{}`", clip(line, QUOTED));
         match self.state {
             State::Begun if line == END => {
-                return Err(ParseError { line: self.line, expected: self.state.expects(), found: found() });
+                return Err(ParseError {
+                    line: self.line,
+                    expected: self.state.expects(),
+                    found: found(),
+                });
             }
             State::Hunks if self.hunk.as_ref().is_some_and(|hunk| hunk.lines.is_empty()) => {
                 let expected = "a line of the hunk that starts with a space, `-` or `+`";
@@ -346,11 +358,7 @@ impl Parser {
         // A hunk that only adds has no use for blank lines before the next marker: they would ask
         // for a blank line at its place.
         if hunk.old_lines().all(str::is_empty) && !hunk.lines.iter().any(is_removed) {
-            while matches!(hunk.lines.last(), Some(HunkLine::Keep(text)) if text.is_empty())
-                && hunk.lines.len() > 1
-            {
-                hunk.lines.pop();
-            }
+            hunk.lines.truncate((hunk.lines.len() - self.blanks).max(1));
         }
         if let Some(Edit { kind: EditKind::Update { hunks, .. }, .. }) = self.patch.edits.last_mut()
         {

@@ -184,9 +184,7 @@ fn context_lines(index: &Index<'_>, text: &str) -> Vec<usize> {
     }
     let start = key(MatchLevel::Normalised, text.as_bytes());
     (0..index.lines.len())
-        .filter(|&line| {
-            key(MatchLevel::Normalised, index.lines.text(line)).starts_with(&start)
-        })
+        .filter(|&line| key(MatchLevel::Normalised, index.lines.text(line)).starts_with(&start))
         .collect()
 }
 

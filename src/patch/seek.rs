@@ -73,10 +73,14 @@ fn trim_end(line: &[u8]) -> &[u8] {
 /// Appends the plain form of `c`.
 fn push_look_alike(out: &mut String, c: char) {
     match c {
-        '\u{2010}'..='\u{2015}' | '\u{2212}' | '\u{fe58}' | '\u{fe63}' | '\u{ff0d}' => out.push('-'),
+        '\u{2010}'..='\u{2015}' | '\u{2212}' | '\u{fe58}' | '\u{fe63}' | '\u{ff0d}' => {
+            out.push('-')
+        }
         '\u{2018}'..='\u{201b}' | '\u{2032}' | '\u{02bc}' | '\u{ff07}' => out.push('\''),
         '\u{201c}'..='\u{201f}' | '\u{2033}' | '\u{ff02}' => out.push('"'),
-        '\u{00a0}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{3000}' => out.push(' '),
+        '\u{00a0}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{3000}' => {
+            out.push(' ')
+        }
         '\u{00ad}' | '\u{200b}'..='\u{200d}' | '\u{2060}' | '\u{feff}' => {}
         '\u{2026}' => out.push_str("..."),
         other => out.push(other),
@@ -93,8 +97,11 @@ struct Table<'a> {
 
 impl<'a> Table<'a> {
     fn new(lines: &Lines<'a>, level: MatchLevel) -> Self {
-        let mut table =
-            Self { ids: Vec::with_capacity(lines.len()), known: HashMap::new(), places: Vec::new() };
+        let mut table = Self {
+            ids: Vec::with_capacity(lines.len()),
+            known: HashMap::new(),
+            places: Vec::new(),
+        };
         for line in 0..lines.len() {
             let next = table.places.len();
             let id = *table.known.entry(key(level, lines.text(line))).or_insert(next);

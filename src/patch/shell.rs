@@ -61,9 +61,8 @@ fn command<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 fn heredoc(text: &str) -> Option<String> {
     let (opener, body) = text.split_once('\n')?;
     let opener = opener.trim();
-    let quoted = ['\'', '"']
-        .iter()
-        .find_map(|&quote| opener.strip_prefix(quote)?.strip_suffix(quote));
+    let quoted =
+        ['\'', '"'].iter().find_map(|&quote| opener.strip_prefix(quote)?.strip_suffix(quote));
     let tag = quoted.unwrap_or(opener);
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '!');
     if tag.is_empty() || !tag.chars().all(plain) {

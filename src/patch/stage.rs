@@ -120,20 +120,22 @@ pub fn stage(
 ) -> Result<Staged, StageError> {
     let mut stage = Stage { files, rules, now: BTreeMap::new() };
     let mut touched: BTreeMap<&str, usize> = BTreeMap::new();
-    for path in patch.paths().into_iter().collect::<Vec<_>>() {
+    for path in patch.paths() {
         *touched.entry(path).or_default() += 1;
     }
     let mut staged = Staged::default();
     let mut composed = BTreeSet::new();
     for edit in &patch.edits {
         let keys = edit.paths();
+        // Git has no form for a rename that takes the place of a file.
+        let onto = keys.len() > 1 && keys.iter().all(|key| stage.current(key).is_some());
         let (summary, diff) = stage.carry_out(edit).map_err(|kind| StageError {
             path: edit.path.clone(),
             line: edit.line,
             kind,
         })?;
         staged.edits.push(summary);
-        if keys.iter().all(|key| touched.get(key) == Some(&1)) {
+        if !onto && keys.iter().all(|key| touched.get(key) == Some(&1)) {
             staged.diff.extend(diff);
         } else {
             composed.extend(keys);

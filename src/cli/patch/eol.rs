@@ -31,7 +31,9 @@ fn by_attributes(path: &Path, files: &[(PathBuf, String)]) -> Option<bool> {
     for (folder, text) in files {
         for line in text.lines() {
             let mut words = line.split_whitespace();
-            let Some(pattern) = words.next().filter(|word| !word.starts_with('#')) else { continue };
+            let Some(pattern) = words.next().filter(|word| !word.starts_with('#')) else {
+                continue;
+            };
             if !matches(pattern, folder, path) {
                 continue;
             }

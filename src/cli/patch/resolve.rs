@@ -124,7 +124,9 @@ impl Roots {
             PatchFailure::Refused("the path leads to a name that is not UTF-8".to_owned())
         })?;
         if self.protected.is_match(relative) {
-            return Err(PatchFailure::Refused(format!("`{key}` is protected and can't be changed")));
+            return Err(PatchFailure::Refused(format!(
+                "`{key}` is protected and can't be changed"
+            )));
         }
         let (folder, name) = (folder.to_owned(), name.to_owned());
         let mut place = Resolved { key, root, folder, name, found: None };
@@ -202,7 +204,8 @@ impl Roots {
     pub(super) fn missing_hint(&self, place: &Resolved) -> String {
         let path = self.path(place);
         let base = self.base.display();
-        let mut out = format!("; the path is `{}`, relative paths start at `{base}`", path.display());
+        let mut out =
+            format!("; the path is `{}`, relative paths start at `{base}`", path.display());
         let Some(folder) = path.parent() else { return out };
         let names: Vec<String> = std::fs::read_dir(folder)
             .into_iter()
@@ -246,7 +249,8 @@ fn follow(path: &Path) -> Result<PathBuf, PatchFailure> {
                     )));
                 }
                 let up = folder.parent();
-                let (Some(Component::Normal(name)), Some(up)) = (folder.components().next_back(), up)
+                let (Some(Component::Normal(name)), Some(up)) =
+                    (folder.components().next_back(), up)
                 else {
                     return Err(PatchFailure::Refused(
                         "the path goes up with `..` from a folder that doesn't exist".to_owned(),
@@ -297,9 +301,10 @@ fn protected(patterns: &[String]) -> Result<GlobSet, PatchFailure> {
     for pattern in patterns {
         let plain = pattern.strip_prefix("./").unwrap_or(pattern).trim_end_matches('/');
         for glob in [plain.to_owned(), format!("{plain}/**")] {
-            let glob = GlobBuilder::new(&glob).literal_separator(true).build().map_err(|error| {
-                PatchFailure::Fault(format!("invalid protected path `{pattern}`: {error}"))
-            })?;
+            let glob =
+                GlobBuilder::new(&glob).literal_separator(true).build().map_err(|error| {
+                    PatchFailure::Fault(format!("invalid protected path `{pattern}`: {error}"))
+                })?;
             set.add(glob);
         }
     }

@@ -110,7 +110,8 @@ fn expected(
             |mode| u32::from_str_radix(mode.as_str().unwrap(), 8).unwrap(),
         );
         out.insert(name.clone(), (bytes(value), mode));
-        for parent in Path::new(name).ancestors().skip(1).filter(|path| !path.as_os_str().is_empty())
+        for parent in
+            Path::new(name).ancestors().skip(1).filter(|path| !path.as_os_str().is_empty())
         {
             out.insert(format!("{}/", parent.display()), (Vec::new(), 0));
         }
@@ -192,8 +193,7 @@ fn show(tree: &BTreeMap<String, (Vec<u8>, u32)>) -> Vec<String> {
         .collect()
 }
 
-#[test]
-fn p7_every_scenario_ends_as_written() {
+fn for_each(check: fn(&Path) -> Result<(), String>) {
     let mut scenarios: Vec<PathBuf> = fs::read_dir(folder())
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -209,4 +209,72 @@ fn p7_every_scenario_ends_as_written() {
         })
         .collect();
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+}
+
+#[test]
+fn p7_every_scenario_ends_as_written() {
+    for_each(check);
+}
+
+/// The diff must turn the tree after the patch into the tree before it, to the byte.
+fn check_backwards(scenario: &Path) -> Result<(), String> {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().canonicalize().unwrap();
+    build(&root, &read_json(&scenario.join("input.json")).unwrap());
+    let options: Options = read_json(&scenario.join("options.json"))
+        .map(|value| serde_json::from_value(value).unwrap())
+        .unwrap_or_default();
+    // A diff of another root has no common base, and `git apply` takes no diff of an empty change.
+    if !options.roots.is_empty() || options.check_only {
+        return Ok(());
+    }
+    let work = root.join("work");
+    let before = snapshot(&work);
+    let text = fs::read_to_string(scenario.join("patch.txt")).unwrap();
+    let text = text.replace("{root}", root.to_str().unwrap());
+    let patch_options = PatchOptions {
+        cwd: work.join(options.cwd.unwrap_or_default()),
+        root: Some(work.clone()),
+        overwrite: options.overwrite,
+        protected: options.protected,
+        ..PatchOptions::default()
+    };
+    let staged = super::write(&patch_options, text.as_bytes(), &super::Disk::default());
+    let diff = staged.map(|staged| staged.diff).unwrap_or_default();
+    if diff.is_empty() {
+        return Ok(());
+    }
+    let file = root.join("diff");
+    fs::write(&file, &diff).unwrap();
+    #[expect(clippy::disallowed_methods, reason = "git is the judge of a diff")]
+    let output = std::process::Command::new("git")
+        .args(["apply", "-R", "--whitespace=nowarn"])
+        .arg(&file)
+        .current_dir(&work)
+        .env("GIT_CEILING_DIRECTORIES", &root)
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .output()
+        .unwrap();
+    if !output.status.success() {
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(format!("{error}\n{}", diff.escape_ascii()));
+    }
+    // git keeps no empty folders and only the executable bit.
+    let files = |tree: BTreeMap<String, (Vec<u8>, u32)>| -> BTreeMap<String, (Vec<u8>, bool)> {
+        tree.into_iter()
+            .filter(|(name, _)| !name.ends_with('/'))
+            .map(|(name, (bytes, mode))| (name, (bytes, mode & 0o100 != 0)))
+            .collect()
+    };
+    let (wanted, found) = (files(before), files(snapshot(&work)));
+    if wanted == found {
+        return Ok(());
+    }
+    Err(format!("wanted {wanted:?}\nfound  {found:?}\n{}", diff.escape_ascii()))
+}
+
+#[test]
+fn p7_every_diff_applies_backwards() {
+    for_each(check_backwards);
 }

@@ -44,7 +44,8 @@ impl WriteError {
                 other => other,
             };
         }
-        let left: Vec<String> = self.left.iter().map(|path| format!("`{}`", path.display())).collect();
+        let left: Vec<String> =
+            self.left.iter().map(|path| format!("`{}`", path.display())).collect();
         PatchFailure::Fault(format!(
             "{}; and these could not be put back: {}",
             self.failure,
@@ -130,7 +131,8 @@ struct Transaction<'a> {
 
 impl<'a> Transaction<'a> {
     fn carry_out(&mut self, writes: Vec<Write<'a>>) -> Result<(), PatchFailure> {
-        let spellings: Vec<bool> = writes.iter().map(|write| is_respelled(write, &writes)).collect();
+        let spellings: Vec<bool> =
+            writes.iter().map(|write| is_respelled(write, &writes)).collect();
         for (write, respelled) in writes.into_iter().zip(spellings) {
             self.prepare(write, respelled)?;
         }
@@ -202,11 +204,10 @@ impl<'a> Transaction<'a> {
                 Err(Errno::ENOENT) => {}
                 Err(error) => return Err(failed("open the folder", &done, error)),
             }
-            let made = self
-                .disk
-                .step()
-                .and_then(|()| self.roots.folder_at(place.root, &parent))
-                .and_then(|parent| mkdirat(&parent, part.as_os_str(), Mode::from_bits_truncate(0o777)));
+            let made =
+                self.disk.step().and_then(|()| self.roots.folder_at(place.root, &parent)).and_then(
+                    |parent| mkdirat(&parent, part.as_os_str(), Mode::from_bits_truncate(0o777)),
+                );
             made.map_err(|error| failed("make the folder", &done, error))?;
             self.made.push((place.root, done.clone()));
         }
