@@ -61,7 +61,7 @@ pub trait Field: Sized {
 #[derive(Debug)]
 pub struct Fields<'a> {
     at: At,
-    pairs: Vec<(&'a str, &'a Node)>,
+    pairs: Vec<(&'a str, &'a Node, &'a Node)>,
 }
 
 impl Reader {
@@ -102,10 +102,10 @@ impl Reader {
     }
 
     /// Reads the current node for its shape alone and complains that its key isn't built yet.
-    pub fn refuse<T: Read>(&mut self, node: &Node) {
+    pub fn refuse<T: Read>(&mut self, key: &Node, node: &Node) {
         drop(T::read(node, self));
         let path = self.path.clone();
-        self.not_built(node, &path);
+        self.not_built(key, &path);
     }
 
     /// Complains about the current node.
@@ -186,7 +186,7 @@ impl Reader {
         let mut pairs = Vec::new();
         for (text, key, value) in self.pairs(node)? {
             if keys.contains(&text) {
-                pairs.push((text, value));
+                pairs.push((text, key, value));
                 continue;
             }
             let mut complaint = self.within(text, |reader| {
@@ -205,7 +205,13 @@ impl Reader {
 impl<'a> Fields<'a> {
     /// The value of `key`.
     pub fn get(&self, key: &str) -> Option<&'a Node> {
-        self.pairs.iter().find(|(name, _)| *name == key).map(|(_, node)| *node)
+        self.pair(key).map(|(_, value)| value)
+    }
+
+    /// The node of `key` itself, and its value.
+    pub fn pair(&self, key: &str) -> Option<(&'a Node, &'a Node)> {
+        let pair = self.pairs.iter().find(|(name, ..)| *name == key);
+        pair.map(|(_, key, value)| (*key, *value))
     }
 
     /// Complains that `key` is missing.
@@ -429,9 +435,9 @@ macro_rules! object {
                 )*
                 $($(
                     let name = $crate::task::read::key(stringify!($unbuilt));
-                    if let Some(node) = fields.get(name) {
+                    if let Some((key, node)) = fields.pair(name) {
                         reader.within(name, |reader| {
-                            reader.refuse::<$unbuilt_type>(node);
+                            reader.refuse::<$unbuilt_type>(key, node);
                         });
                     }
                 )*)?
