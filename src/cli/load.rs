@@ -65,7 +65,7 @@ impl Files for Checkout<'_> {
     fn trusted(&self, path: &str) -> Result<Option<Vec<u8>>, String> {
         match (self.source, self.trusted) {
             (Some(source), Some(commit)) => {
-                self.runtime.block_on(source.read_blob(commit, path)).map_err(|e| chain(&e))
+                self.runtime.block_on(source.read_blob(commit, Path::new(path))).map_err(|e| chain(&e))
             }
             _ => self.checkout(path),
         }
@@ -101,7 +101,7 @@ impl Files for Checkout<'_> {
 pub(super) fn load(
     args: &PlanArgs,
     surroundings: &Surroundings,
-    (runtime, state): (&Runtime, &RunState),
+    (runtime, state, is_check): (&Runtime, &RunState, bool),
 ) -> Result<Loaded, LoadError> {
     let named = args.task_file.display().to_string();
     let file = surroundings.cwd.join(&args.task_file);
@@ -125,28 +125,28 @@ pub(super) fn load(
     let own = read_text(checkout.checkout(&path), &named)?;
     let trust = trusted_commit(args, surroundings, &checkout, (&named, &own))?;
     checkout.trusted = trust.as_deref();
-    let text = match checkout.trusted(&path) {
-        Ok(Some(bytes)) => read_text(Ok(Some(bytes)), &named)?,
-        Ok(None) => own,
+    let (text, task_file_commit) = match checkout.trusted(&path) {
+        Ok(Some(bytes)) => (read_text(Ok(Some(bytes)), &named)?, trust.clone()),
+        Ok(None) => (own, None),
         Err(error) => {
             return Err(LoadError::Usage(format!("failed to read `{named}`: {error}"), None));
         }
     };
     let request = PlanRequest {
-        name: named,
-        path: path.clone(),
+        task_file: args.task_file.clone(),
         text,
+        task_file_commit,
         root: root.clone(),
+        task_dir: Path::new(&path).parent().unwrap_or(Path::new("")).to_string_lossy().into_owned(),
         is_git: source.is_some(),
-        trust_commit: trust,
-        head: source.as_ref().and_then(|source| source.head().map(str::to_owned)),
+        is_check,
+        trust_commit: trust.clone(),
         inputs: inputs(&args.inputs)?,
         select: args.select.clone(),
         model: args.model.clone(),
         provider: args.provider.clone(),
         concurrency: args.concurrency.map(|number| number as usize),
         env: surroundings.host.env.clone(),
-        home: surroundings.host.home.clone(),
     };
     let mut plan = crate::plan::make(&request, &checkout).map_err(LoadError::Complaints)?;
     read_docs(&mut plan, &checkout)?;
@@ -191,7 +191,7 @@ fn trusted_commit(
         return resolve(revision, "`--trust-ref`").map(Some);
     }
     let file = crate::task::read(named, own).map_err(LoadError::Complaints)?;
-    let of_file = file.trust_ref();
+    let of_file = crate::plan::trust_ref(&file).map(|revision| revision.value.0.clone());
     let Some(event) = surroundings.pull_request() else {
         return of_file.map(|revision| resolve(&revision, "`trust.ref`")).transpose();
     };

@@ -2,8 +2,9 @@
 //!
 //! In: arguments. Out: an exit status. Each command is a call into the room that does it.
 
-mod apply;
+pub mod apply;
 mod args;
+mod deliver;
 mod host;
 mod keys;
 mod load;
@@ -55,12 +56,12 @@ fn dispatch(command: Command, surroundings: &Surroundings) -> Exit {
         Command::Run(args) => run::run(&args, surroundings),
         Command::Check(args) => check(&args, surroundings),
         Command::Plan(args) => plan(&args, surroundings),
-        Command::Apply(args) => apply::apply(&args, surroundings),
+        Command::Apply(args) => deliver::command(&args, surroundings),
         Command::Verify { run_dir } => verify(&run_dir),
         Command::Report { run_dir, format } => report(&run_dir, &format),
         Command::Schema { which } => {
             print::data(&match which {
-                SchemaName::Task => crate::task::schema(),
+                SchemaName::Task => format!("{:#}\n", crate::task::schema()),
                 SchemaName::Transcript => crate::transcript::schema(),
                 SchemaName::Report => crate::report::schema(),
             });
@@ -98,7 +99,12 @@ fn fresh_state(surroundings: &Surroundings) -> Result<RunState, Exit> {
     };
     let swept = crate::workspace::sweep(&base, &crate::sandbox::end_leftovers);
     for dead in swept.map_err(|error| failed(&error))? {
-        print::note(&format!("cleared what a killed run left: {dead}"));
+        let folder = dead.folder.display();
+        let processes = dead.processes;
+        print::note(&match dead.failure {
+            None => format!("cleared what a killed run left: {folder}, {processes} processes"),
+            Some(error) => format!("what a killed run left at {folder} can't be cleared: {error}"),
+        });
     }
     let id = format!("{:x}-{:06x}", Clock::epoch_ms(), std::process::id());
     RunState::create(&base, &id).map_err(|error| failed(&error))
@@ -122,7 +128,12 @@ fn complain_load(error: &LoadError) -> Exit {
     }
 }
 
-fn with_plan(args: &PlanArgs, surroundings: &Surroundings, then: impl Fn(&Loaded) -> Exit) -> Exit {
+fn with_plan(
+    args: &PlanArgs,
+    surroundings: &Surroundings,
+    is_check: bool,
+    then: impl Fn(&Loaded) -> Exit,
+) -> Exit {
     let state = match fresh_state(surroundings) {
         Ok(state) => state,
         Err(exit) => return exit,
@@ -131,14 +142,14 @@ fn with_plan(args: &PlanArgs, surroundings: &Surroundings, then: impl Fn(&Loaded
         Ok(runtime) => runtime,
         Err(exit) => return exit,
     };
-    match load::load(args, surroundings, (&runtime, &state)) {
+    match load::load(args, surroundings, (&runtime, &state, is_check)) {
         Ok(loaded) => then(&loaded),
         Err(error) => complain_load(&error),
     }
 }
 
 fn check(args: &PlanArgs, surroundings: &Surroundings) -> Exit {
-    with_plan(args, surroundings, |loaded| {
+    with_plan(args, surroundings, true, |loaded| {
         let mut exit = Exit::Done;
         for instance in &loaded.plan.instances {
             if let Err(sentence) = crate::session::validate(instance) {
@@ -158,7 +169,7 @@ fn check(args: &PlanArgs, surroundings: &Surroundings) -> Exit {
 }
 
 fn plan(args: &PlanArgs, surroundings: &Surroundings) -> Exit {
-    with_plan(args, surroundings, |loaded| {
+    with_plan(args, surroundings, false, |loaded| {
         let text = serde_json::to_string_pretty(&loaded.plan.to_json()).unwrap_or_default();
         print::data(&format!("{text}\n"));
         Exit::Done
@@ -168,7 +179,15 @@ fn plan(args: &PlanArgs, surroundings: &Surroundings) -> Exit {
 fn verify(run_dir: &Path) -> Exit {
     match crate::transcript::verify(run_dir) {
         Ok(verified) => {
-            print::data(&format!("{verified}\n"));
+            let state = match (verified.complete, verified.torn) {
+                (true, _) => "complete",
+                (false, true) => "the run was killed; the last line is torn",
+                (false, false) => "the run was killed",
+            };
+            print::data(&format!(
+                "{} lines, {} blobs: chain and digests hold; {state}\n",
+                verified.lines, verified.blobs
+            ));
             Exit::Done
         }
         Err(error) => {

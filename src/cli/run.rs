@@ -42,10 +42,16 @@ pub(super) fn run(args: &RunArgs, surroundings: &Surroundings) -> Exit {
         Ok(state) => state,
         Err(exit) => return exit,
     };
-    let loaded = match load(&args.plan, surroundings, (&runtime, &state)) {
+    let loaded = match load(&args.plan, surroundings, (&runtime, &state, false)) {
         Ok(loaded) => loaded,
         Err(error) => return super::complain_load(&error),
     };
+    for instance in &loaded.plan.instances {
+        if let Err(sentence) = crate::session::validate(instance) {
+            print::complain_text(&sentence, None);
+            return Exit::Usage;
+        }
+    }
     let id = run_id(&state);
     let out = match out_folder(args, surroundings, (&loaded.plan.root, &id)) {
         Ok(out) => out,
@@ -103,10 +109,10 @@ fn finish(args: &RunArgs, (run, mut exit): (&Run, Exit), runtime: &Runtime, work
         }
     };
     if exit == Exit::Done && args.apply {
-        exit = runtime.block_on(super::apply::after_run(run, &work.git, &report));
+        exit = runtime.block_on(super::deliver::after_run(run, &work.git, &report));
     }
     if !args.json
-        && let Some(message) = report.final_message()
+        && let Some(message) = report.tasks.last().and_then(|task| task.final_message.as_ref())
     {
         let line = if message.ends_with('\n') { "" } else { "\n" };
         print::data(&format!("{message}{line}"));

@@ -143,6 +143,7 @@ impl Maker<'_> {
             prompt: prompt?,
             instructions: task.instructions,
             context,
+            docs: Vec::new(),
             project_docs: match task.project_docs.unwrap_or_default() {
                 Docs::Base => ProjectDocs::Base,
                 Docs::Head => ProjectDocs::Head,

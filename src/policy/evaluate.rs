@@ -27,8 +27,8 @@ const MAX_WORD: usize = 400;
 pub(super) fn evaluate(policy: &Policy, action: &Action) -> Evaluation {
     match action {
         Action::Exec(exec) => judge(policy, exec, None),
-        Action::Input(InputAction { text, reader, exec, .. }) => match reader {
-            Reader::Shell => judge(policy, exec, Some(text)),
+        Action::Input(InputAction { pending, text, reader, exec, .. }) => match reader {
+            Reader::Shell => judge(policy, exec, Some(&format!("{pending}{text}"))),
             Reader::Interpreter => {
                 let mut found = Found::new(policy, exec);
                 found.opaque("what an interpreter reads isn't known before it runs".to_owned());

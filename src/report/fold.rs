@@ -163,6 +163,7 @@ impl<'b> Fold<'b> {
             line,
             base_commit,
             workspace,
+            target,
             provider,
             model,
             requested,
@@ -179,6 +180,7 @@ impl<'b> Fold<'b> {
         task.line = *line;
         task.base_commit.clone_from(base_commit);
         task.workspace.clone_from(workspace);
+        task.target.clone_from(target);
         task.provider.clone_from(provider);
         task.model.clone_from(model);
         task.requested.clone_from(requested);

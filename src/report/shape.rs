@@ -136,6 +136,8 @@ pub struct Task {
     pub model: String,
     /// `clone`, `copy`, `in-place`.
     pub workspace: String,
+    /// Folder that the result belongs onto; absolute.
+    pub target: String,
     /// Commit that the work started from.
     pub base_commit: Option<String>,
     /// Confinement that the task asked for.
@@ -207,6 +209,12 @@ pub struct Attempt {
     pub checks: Vec<Check>,
     /// Result against the base.
     pub patch: Option<Artifact>,
+    /// What belongs to the result and is not in the patch.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub beside: Vec<BesidePatch>,
+    /// Things about the result that a person should know.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notices: Vec<String>,
     /// Final message.
     pub final_message: Option<Artifact>,
     /// Validated output.
@@ -221,6 +229,17 @@ pub struct Attempt {
     pub last_response: Option<Usage>,
     /// The provider's other usage figures; numbers are added up, else the last one stands.
     pub usage_extra: BTreeMap<String, Value>,
+}
+
+/// A part of a result that git can't put into the patch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct BesidePatch {
+    /// `submodule-patch` or `lfs-content`.
+    pub kind: String,
+    /// Path relative to the workspace.
+    pub of: String,
+    /// Where it lies.
+    pub file: Artifact,
 }
 
 /// A file of the run's folder.

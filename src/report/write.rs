@@ -177,8 +177,9 @@ fn write_files(dir: &Path, report: &Report) -> Result<(), ReportError> {
     for task in &report.tasks {
         for attempt in &task.attempts {
             let files = [&attempt.patch, &attempt.final_message, &attempt.output];
+            let beside = attempt.beside.iter().map(|part| &part.file);
             let logs = attempt.calls.iter().filter_map(|call| call.log.as_ref());
-            for artifact in files.into_iter().flatten().chain(logs) {
+            for artifact in files.into_iter().flatten().chain(beside).chain(logs) {
                 put(dir, &blobs, artifact)?;
             }
         }

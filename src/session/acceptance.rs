@@ -20,7 +20,7 @@ use super::stage::{Early, Stage};
 /// Judges the result of an attempt. `may_feed_back`: whether another attempt may follow.
 pub(super) async fn accept(
     run: &Run,
-    stage: &mut Stage<'_>,
+    stage: &Stage<'_>,
     scope: &Scope,
     (end, may_feed_back): (End, bool),
 ) -> (Attempt, Option<Blob>) {
@@ -45,7 +45,7 @@ pub(super) async fn accept(
 
 async fn judge(
     run: &Run,
-    stage: &mut Stage<'_>,
+    stage: &Stage<'_>,
     scope: &Scope,
     (attempt, output, may_feed_back): (&mut Attempt, &mut Option<Blob>, bool),
 ) -> Result<(), Early> {

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use crate::check::{self, Phase, Stand, Verdict};
 use crate::exit::Exit;
 use crate::model::{Item, Model};
-use crate::plan::{Before, FailureAction, Instance};
+use crate::plan::{Before, FailureAction, Instance, Wire};
 use crate::policy::{Grounds, Policy};
 use crate::profile::SandboxMode;
 use crate::run::{Run, record};
@@ -20,7 +20,7 @@ use super::acceptance;
 use super::attempt::{Attempt, Failure};
 use super::budget::Ledger;
 use super::stage::{Early, Stage};
-use super::{Conversation, End, Footing, Ledgers, prompt};
+use super::{Conversation, End, Footing, Ledgers, TOOL_NAMES, prompt};
 
 /// The budget of the whole run, shared by its instances.
 #[derive(Clone, Debug)]
@@ -75,11 +75,82 @@ pub async fn carry_out(
     let mut outcome = work.outcome(early);
     outcome.usage = own.borrow().usage();
     let usd = instance.model.prices.map(|_| own.borrow().usd());
-    if let Err(error) = run.transcript.append(&work.scope, work.completed(&outcome, usd)) {
+    if let Err(error) = run.transcript.append(&work.scope, completed(&outcome, work.attempts, work.last.as_ref(), usd)) {
         outcome.exit = Exit::Internal;
         outcome.reason = record::chain(&error);
     }
     outcome
+}
+
+/// Writes down that `instance` can't begin, and how it ended therefore.
+pub fn refuse(
+    run: &Run,
+    instance: &Instance,
+    (exit, kind, reason): (Exit, &str, String),
+) -> Outcome {
+    let counts = counts(exit, instance.failure);
+    let usage = crate::transcript::event::Usage::default();
+    let mut outcome = Outcome { exit, kind: kind.to_owned(), reason, counts, usage };
+    let scope = Scope { task: Some(instance.id.clone()), ..Scope::default() };
+    if let Err(error) = run.transcript.append(&scope, completed(&outcome, 0, None, None)) {
+        outcome.exit = Exit::Internal;
+        outcome.reason = record::chain(&error);
+    }
+    outcome
+}
+
+/// Holds what an instance is made of to be usable: rules, script, schema, tool names. Runs nothing.
+///
+/// # Errors
+///
+/// One sentence about the first thing that is wrong.
+pub fn validate(instance: &Instance) -> Result<(), String> {
+    Policy::load(&instance.rules, instance.opaque, Grounds::default())
+        .map_err(|error| error.to_string())?;
+    if let Wire::Script { name, text } = &instance.model.wire {
+        crate::model::script::Script::read(name, text).map_err(|error| record::chain(&error))?;
+    }
+    if let Some(schema) = &instance.output.schema {
+        jsonschema::validator_for(schema)
+            .map_err(|error| format!("{}: `output.schema` can't be used: {error}", instance.span))?;
+    }
+    let named = instance.tools_allow.iter().flatten().chain(&instance.tools_deny);
+    for name in named {
+        if !TOOL_NAMES.contains(&name.as_str()) {
+            return Err(format!(
+                "{}: `permissions.tools` must name tools of {}, got `{name}`",
+                instance.span,
+                TOOL_NAMES.join(", ")
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a failure counts towards the exit status of the run.
+fn counts(exit: Exit, action: FailureAction) -> bool {
+    let always = matches!(
+        exit,
+        Exit::Internal | Exit::Usage | Exit::Sandbox | Exit::Interrupted | Exit::Terminated
+    );
+    always || action != FailureAction::Warn
+}
+
+fn completed(outcome: &Outcome, attempts: u32, last: Option<&Attempt>, usd: Option<f64>) -> Event {
+    Event::TaskCompleted {
+        exit: outcome.exit.code(),
+        outcome: outcome.exit.name().to_owned(),
+        reason: outcome.reason.clone(),
+        kind: outcome.kind.clone(),
+        attempts,
+        patch: last.and_then(|last| last.patch.clone()),
+        files: last.map(|last| last.files.clone()).unwrap_or_default(),
+        protected: last.map(|last| last.protected.clone()).unwrap_or_default(),
+        final_message: last.and_then(|last| last.final_message.clone()),
+        counts: outcome.counts,
+        usage: outcome.usage,
+        usd,
+    }
 }
 
 /// An instance under way.
@@ -98,14 +169,16 @@ impl Work<'_> {
         let place = (self.place.source, self.place.folder.clone());
         let with = (self.place.git, &self.scope);
         let mut stage = Stage::prepare(self.run, self.instance, place, with).await?;
-        let done = self.attempt_all(&mut stage).await;
+        let done = match self.check_before(&mut stage).await {
+            Ok(()) => self.attempt_all(&stage).await,
+            Err(early) => Err(early),
+        };
         let is_done = matches!(&self.last, Some(last) if last.failures.is_empty() && matches!(last.end, End::Message(_)));
         let kept = stage.close(self.attempts.max(1), is_done && done.is_ok());
         done.and(kept)
     }
 
-    async fn attempt_all(&mut self, stage: &mut Stage<'_>) -> Result<(), Early> {
-        self.check_before(stage).await?;
+    async fn attempt_all(&mut self, stage: &Stage<'_>) -> Result<(), Early> {
         let context = stage.context(&self.scope).await?;
         let policy = self.policy(stage)?;
         let footing = Footing {
@@ -230,30 +303,8 @@ impl Work<'_> {
                 (Exit::Internal, "internal".to_owned(), "no attempt was made".to_owned())
             }
         };
-        let always = matches!(
-            exit,
-            Exit::Internal | Exit::Usage | Exit::Sandbox | Exit::Interrupted | Exit::Terminated
-        );
-        let counts = always || self.instance.failure != FailureAction::Warn;
+        let counts = counts(exit, self.instance.failure);
         Outcome { exit, kind, reason, counts, usage: crate::transcript::event::Usage::default() }
-    }
-
-    fn completed(&self, outcome: &Outcome, usd: Option<f64>) -> Event {
-        let last = self.last.as_ref();
-        Event::TaskCompleted {
-            exit: outcome.exit.code(),
-            outcome: outcome.exit.name().to_owned(),
-            reason: outcome.reason.clone(),
-            kind: outcome.kind.clone(),
-            attempts: self.attempts,
-            patch: last.and_then(|last| last.patch.clone()),
-            files: last.map(|last| last.files.clone()).unwrap_or_default(),
-            protected: last.map(|last| last.protected.clone()).unwrap_or_default(),
-            final_message: last.and_then(|last| last.final_message.clone()),
-            counts: outcome.counts,
-            usage: outcome.usage,
-            usd,
-        }
     }
 }
 

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-pub use instance::{Batch, Equipment, Outcome, carry_out};
+pub use instance::{Batch, Equipment, Outcome, carry_out, refuse, validate};
 
 use crate::model::{FaultKind, Model};
 use crate::plan::{Instance, Prices};

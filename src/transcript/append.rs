@@ -81,6 +81,12 @@ pub struct Transcript {
     shared: Rc<Shared>,
 }
 
+impl std::fmt::Debug for Transcript {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Transcript").field("path", &self.shared.path).finish_non_exhaustive()
+    }
+}
+
 struct Shared {
     folder: PathBuf,
     path: PathBuf,

@@ -30,6 +30,13 @@ pub use snapshot::Artifact;
 pub use source::{Source, TreeEntry, Uncommitted};
 pub use state::{RunState, StateError, Swept, sweep};
 
+impl WorkspaceError {
+    /// Whether git could not be confined here: exit status 15 (P3).
+    pub const fn is_confinement(&self) -> bool {
+        matches!(self, Self::Git(GitError::Sandbox(_)))
+    }
+}
+
 /// Why there is no workspace, no patch or no fresh tree.
 #[derive(Debug, Error)]
 pub enum WorkspaceError {

@@ -181,6 +181,16 @@ impl Source {
         }
     }
 
+    /// Whether `commit` is `rev` or one of its ancestors; no for a revision that isn't here.
+    ///
+    /// # Errors
+    ///
+    /// Git can't be run.
+    pub async fn is_ancestor(&self, commit: &str, rev: &str) -> Result<bool, WorkspaceError> {
+        let args = ["merge-base", "--is-ancestor", commit, rev];
+        Ok(answer(self.read(&args).await)?.is_some())
+    }
+
     async fn remedy(&self, rev: &str) -> Result<String, WorkspaceError> {
         let remotes = self.read(&["remote"]).await?.line();
         let Some(remote) = remotes.lines().next() else { return Ok(String::new()) };

@@ -6,8 +6,9 @@ use super::{
     EXCERPT, Fold, INCOMPLETE, LOG_EXCERPT, Open, OpenProcess, artifact, attempt_mut, excerpt,
     open_check,
 };
+use crate::path::component;
 use crate::report::shape::{
-    Attempt, Call, Check, Confinement, Fault, Limit, Patch, Process, Refused, Task,
+    Attempt, BesidePatch, Call, Check, Confinement, Fault, Limit, Patch, Process, Refused, Task,
 };
 use crate::report::clean;
 use crate::transcript::event::{Event, Record};
@@ -82,6 +83,8 @@ fn attempt_completed(task: &mut Task, open: &mut Open, record: &Record) {
         verdict,
         final_message,
         patch,
+        beside,
+        notices,
         output,
         files,
         ended_processes,
@@ -101,6 +104,18 @@ fn attempt_completed(task: &mut Task, open: &mut Open, record: &Record) {
         final_message.as_ref().map(|blob| artifact(blob, file("final-message.md")));
     attempt.patch = patch.as_ref().map(|blob| artifact(blob, file("patch.diff")));
     attempt.output = output.as_ref().map(|blob| artifact(blob, file("output.json")));
+    attempt.beside = beside
+        .iter()
+        .map(|part| {
+            let name = component(&part.path);
+            BesidePatch {
+                kind: part.kind.clone(),
+                of: part.path.clone(),
+                file: artifact(&part.blob, file(&format!("{}/{name}", part.kind))),
+            }
+        })
+        .collect();
+    attempt.notices.clone_from(notices);
     attempt.files.clone_from(files);
     attempt.ended_processes = *ended_processes;
     attempt.usage = *usage;
