@@ -85,7 +85,7 @@ pub(super) fn run(args: &RunArgs, surroundings: &Surroundings) -> Exit {
     let exit = local.block_on(&runtime, work.carry_out());
     // Anything that still runs is dropped here, before the reports say that nothing does.
     drop(local);
-    finish(args, (&run, exit), &runtime, &work)
+    finish((args, surroundings.is_ci()), (&run, exit), &runtime, &work)
 }
 
 /// The flag that is asked for and not built.
@@ -100,7 +100,12 @@ fn unbuilt(args: &RunArgs) -> Option<&'static str> {
 }
 
 /// Renders the reports, applies what is to be applied, prints the final message.
-fn finish(args: &RunArgs, (run, mut exit): (&Run, Exit), runtime: &Runtime, work: &Work) -> Exit {
+fn finish(
+    (args, is_ci): (&RunArgs, bool),
+    (run, mut exit): (&Run, Exit),
+    runtime: &Runtime,
+    work: &Work,
+) -> Exit {
     let report = match crate::report::write_all(&run.out, &run.plan.reports) {
         Ok(report) => report,
         Err(error) => {
@@ -115,6 +120,9 @@ fn finish(args: &RunArgs, (run, mut exit): (&Run, Exit), runtime: &Runtime, work
         && let Some(message) = report.tasks.last().and_then(|task| task.final_message.as_ref())
     {
         let line = if message.ends_with('\n') { "" } else { "\n" };
+        // A CI log takes commands from lines; what a model wrote must not be one.
+        let message =
+            if is_ci { crate::report::clean::log(message) } else { message.clone() };
         print::data(&format!("{message}{line}"));
     }
     if !args.quiet || exit != Exit::Done {

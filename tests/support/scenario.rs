@@ -9,9 +9,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::responses_server;
+use crate::responses_server::{self, Answer, End, Part, Reply};
 
 /// One scenario file.
 #[derive(Debug, Deserialize)]
@@ -43,7 +43,7 @@ struct Scenario {
     script: Option<Value>,
     /// A Responses server on loopback; its address is `$BASE_URL`.
     #[serde(default)]
-    server: Option<Vec<responses_server::Planned>>,
+    server: Option<Vec<Planned>>,
     /// Arguments; the default runs `task.yml` into `$OUT`.
     #[serde(default)]
     args: Option<Vec<String>>,
@@ -67,6 +67,104 @@ struct Scenario {
 
 fn yes() -> bool {
     true
+}
+
+/// What the server does with one request.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Planned {
+    /// A final message.
+    say: Option<String>,
+    /// Function calls.
+    calls: Vec<PlannedCall>,
+    /// A freeform `apply_patch` call.
+    patch: Option<String>,
+    /// Items as they are sent.
+    items: Vec<Value>,
+    /// Another status than 200, with this body.
+    status: Option<u16>,
+    headers: BTreeMap<String, String>,
+    body: String,
+    /// The stream breaks off inside its last item.
+    cut: bool,
+    /// No answer, ever.
+    silent: bool,
+    /// The stream is silent after its first item.
+    stalls: bool,
+    /// The connection is closed without an answer.
+    dropped: bool,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PlannedCall {
+    tool: String,
+    id: String,
+    #[serde(default)]
+    arguments: Option<Value>,
+    #[serde(default)]
+    raw: Option<String>,
+}
+
+impl Planned {
+    fn reply(&self) -> Reply {
+        if self.silent {
+            return Reply::Silent;
+        }
+        if self.dropped {
+            return Reply::Drop;
+        }
+        let mut headers: Vec<(String, String)> = self.headers.clone().into_iter().collect();
+        if let Some(status) = self.status {
+            let parts = vec![Part::Bytes(self.body.clone().into_bytes())];
+            return Reply::Answer(Answer { status, headers, parts, end: End::Complete });
+        }
+        headers.push(("content-type".to_owned(), "text/event-stream".to_owned()));
+        let mut text = String::new();
+        let mut event = |name: &str, mut data: Value| {
+            data["type"] = name.into();
+            text.push_str(&format!("event: {name}\ndata: {data}\n\n"));
+        };
+        event("response.created", json!({ "response": { "id": "resp_1" } }));
+        for item in self.all_items() {
+            event("response.output_item.done", json!({ "item": item }));
+        }
+        let usage = json!({ "input_tokens": 100, "output_tokens": 10, "total_tokens": 110,
+            "input_tokens_details": { "cached_tokens": 40 },
+            "output_tokens_details": { "reasoning_tokens": 5 } });
+        if self.stalls {
+            let parts = vec![Part::Bytes(text.into_bytes())];
+            return Reply::Answer(Answer { status: 200, headers, parts, end: End::Open });
+        }
+        if self.cut {
+            let half = text.len() - 10;
+            let parts = vec![Part::Bytes(text.as_bytes()[..half].to_vec())];
+            return Reply::Answer(Answer { status: 200, headers, parts, end: End::Cut });
+        }
+        event("response.completed", json!({ "response": { "id": "resp_1", "usage": usage } }));
+        let parts = vec![Part::Bytes(text.into_bytes())];
+        Reply::Answer(Answer { status: 200, headers, parts, end: End::Complete })
+    }
+
+    fn all_items(&self) -> Vec<Value> {
+        let mut items = self.items.clone();
+        if let Some(text) = &self.say {
+            items.push(json!({ "type": "message", "role": "assistant", "id": "msg_1",
+                "content": [{ "type": "output_text", "text": text }] }));
+        }
+        for call in &self.calls {
+            let arguments = call.raw.clone().unwrap_or_else(|| {
+                call.arguments.clone().unwrap_or_default().to_string()
+            });
+            items.push(json!({ "type": "function_call", "id": format!("fc_{}", call.id), "call_id": call.id,
+                "name": call.tool, "arguments": arguments }));
+        }
+        if let Some(patch) = &self.patch {
+            items.push(json!({ "type": "custom_tool_call", "id": "ct_1", "call_id": "patch",
+                "name": "apply_patch", "input": patch }));
+        }
+        items
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -132,7 +230,9 @@ pub fn run(path: &Path) -> Result<(), String> {
     let left = first.act(&scenario)?;
     first.check(&scenario.then, &left).map_err(|error| format!("{error}\n{}", left.show(&first)))?;
     first.check_clean()?;
-    if scenario.repeatable && scenario.signal.is_none() && !scenario.then.no_record {
+    // The address of a server is part of the plan and differs each time.
+    let is_alike = scenario.signal.is_none() && scenario.server.is_none();
+    if scenario.repeatable && is_alike && !scenario.then.no_record {
         let second = Stage::make(&scenario)?;
         second.act(&scenario)?;
         compare(&first, &second)?;
@@ -182,7 +282,10 @@ impl Stage {
             tmp: folder("tmp"),
             home: folder("home"),
             out: root.join("out"),
-            server: scenario.server.clone().map(responses_server::Server::start),
+            server: scenario.server.as_ref().map(|planned| {
+                let replies = planned.iter().map(Planned::reply).collect();
+                responses_server::Server::start(replies).unwrap()
+            }),
             root,
             _root: dir,
         };
@@ -212,7 +315,7 @@ impl Stage {
 
     /// Fills `$REPO`, `$OUT`, `$TMP`, `$HOME` and `$BASE_URL` in.
     fn fill(&self, text: &str) -> String {
-        let url = self.server.as_ref().map(responses_server::Server::base_url).unwrap_or_default();
+        let url = self.server.as_ref().map(responses_server::Server::url).unwrap_or_default();
         [
             ("$REPO", &self.repository),
             ("$OUT", &self.out),
@@ -384,13 +487,16 @@ impl Stage {
 
     fn check_server(&self, then: &Then) -> Result<(), String> {
         let Some(server) = &self.server else { return Ok(()) };
-        let requests = server.requests();
+        let requests = server.asked();
         if let Some(expected) = then.requests
             && requests.len() != expected
         {
             return Err(format!("requests: expected {expected}, got {}", requests.len()));
         }
-        let all: String = requests.iter().map(|request| request.body.clone() + "\n").collect();
+        let all: String = requests
+            .iter()
+            .map(|request| String::from_utf8_lossy(&request.body).into_owned() + "\n")
+            .collect();
         contains("requests", &all, &self.fill_all(&then.requests_contain))
     }
 
@@ -490,6 +596,7 @@ fn is_part(part: &Value, whole: &Value) -> bool {
         (Value::String(part), Value::String(whole)) => {
             part.strip_prefix('~').map_or(part == whole, |part| whole.contains(part))
         }
+        (Value::Number(part), Value::Number(whole)) => part.as_f64() == whole.as_f64(),
         _ => part == whole,
     }
 }
@@ -500,11 +607,11 @@ fn compare(first: &Stage, second: &Stage) -> Result<(), String> {
         let text = fs::read_to_string(stage.out.join("transcript.jsonl")).unwrap_or_default();
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();
         let blobs = stage.out.join("blobs");
-        let place = horseman::transcript::Place {
+        let place = horseman::transcript::mask::Place {
             path: stage.root.to_string_lossy().into_owned(),
             name: "<root>".to_owned(),
         };
-        horseman::transcript::mask(&lines, &|blob| fs::read(blobs.join(&blob.sha256)).ok(), &[place])
+        horseman::transcript::mask::mask(&lines, &|blob| fs::read(blobs.join(&blob.sha256)).ok(), &[place])
     });
     for (at, (left, right)) in left.lines.iter().zip(&right.lines).enumerate() {
         if left != right {
