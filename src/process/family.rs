@@ -64,7 +64,7 @@ pub(crate) fn kill_descendants(root: Pid) -> usize {
 /// Sends `signal` to each; one that is gone already is no error.
 pub(crate) fn signal_all(pids: &[Pid], signal: Signal) {
     for pid in pids {
-        drop(kill(*pid, signal));
+        let _ = kill(*pid, signal);
     }
 }
 

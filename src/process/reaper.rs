@@ -178,9 +178,8 @@ impl<'a> Reaper<'a> {
     fn obey(&mut self) -> Next {
         let mut bytes = [0; PACKET];
         match recv(self.control.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT) {
-            Ok(0) => return Next::Abandoned,
             Err(Errno::EAGAIN | Errno::EINTR) => return Next::Go,
-            Err(_) => return Next::Abandoned,
+            Ok(0) | Err(_) => return Next::Abandoned,
             Ok(_) => {}
         }
         match ToReaper::decode(&bytes) {
@@ -215,7 +214,7 @@ impl<'a> Reaper<'a> {
                 return survivors(None);
             }
             let mut fds = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
-            drop(poll(&mut fds, PollTimeout::from(5_u8)));
+            let _ = poll(&mut fds, PollTimeout::from(5_u8));
             while let Ok(Some(_)) = self.signals.read_signal() {}
         }
     }
@@ -235,7 +234,7 @@ fn prepare() -> nix::Result<SignalFd> {
     prctl::set_child_subreaper(true)?;
     prctl::set_dumpable(false)?;
     // Fails for the leader of a group, which a spawned process is not.
-    drop(setsid());
+    let _ = setsid();
     SigSet::all().thread_block()?;
     let mut heard = SigSet::empty();
     heard.add(Signal::SIGCHLD);
@@ -345,5 +344,5 @@ fn outcome(said: &OwnedFd, control: &OwnedFd) -> Option<Failure> {
 
 /// Sends a message; a runner that is gone is noticed at the next poll.
 fn say(control: &OwnedFd, message: FromReaper) {
-    drop(send(control.as_raw_fd(), &message.encode(), MsgFlags::MSG_NOSIGNAL));
+    let _ = send(control.as_raw_fd(), &message.encode(), MsgFlags::MSG_NOSIGNAL);
 }

@@ -2,7 +2,7 @@
 //!
 //! In: a [`Launch`] and what goes with it. Out: the reaper's control socket, its child handle, and
 //! our ends of the pipes. The runner itself never forks: a copy of its page tables costs 10 ms at
-//! 500 MB (measured), and std's `Command` without hooks is posix_spawn.
+//! 500 MB (measured), and std's `Command` without hooks is `posix_spawn`.
 
 use std::fs::File;
 use std::io::{self, IoSlice, Seek as _, Write as _};

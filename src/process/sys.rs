@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::libc;
-use nix::sys::signal::{SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction, sigprocmask};
+use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::unistd::{ForkResult, Pid, fork};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -91,21 +91,32 @@ fn duration(time: libc::timeval) -> Duration {
 }
 
 /// Gives every signal its default disposition and an empty mask, as a fresh program expects.
+///
+/// By the system call itself: libc refuses the two signals it uses for itself, and a caller of ours
+/// may have them ignored.
 pub(crate) fn reset_signals() -> nix::Result<()> {
-    let default =
-        SigAction::new(SigHandler::SigDfl, nix::sys::signal::SaFlags::empty(), SigSet::empty());
-    for signal in Signal::iterator().filter(|s| !matches!(s, Signal::SIGKILL | Signal::SIGSTOP)) {
-        // SAFETY: the default disposition runs no code of ours.
-        unsafe { sigaction(signal, &default) }?;
-    }
-    for signal in libc::SIGRTMIN()..=libc::SIGRTMAX() {
-        // SAFETY: the default disposition runs no code of ours.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    /// All zeros is `SIG_DFL` without flags in the kernel's `struct sigaction`, which has at most
+    /// this size.
+    const DEFAULT: [u64; 4] = [0; 4];
+    /// Size of the kernel's signal set in bytes.
+    const SET: usize = 8;
+    for signal in (1..=64).filter(|s| ![libc::SIGKILL, libc::SIGSTOP].contains(s)) {
+        // SAFETY: the default disposition runs no code of ours; the old one is not asked for.
+        let done = unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                DEFAULT.as_ptr(),
+                std::ptr::null_mut::<libc::c_void>(),
+                SET,
+            )
+        };
+        Errno::result(done)?;
     }
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
 }
 
-/// Marks every descriptor from `first` on as closed on exec: close_range(2), Linux 5.11.
+/// Marks every descriptor from `first` on as closed on exec: `close_range(2)`, Linux 5.11.
 pub(crate) fn close_on_exec_from(first: u32) -> nix::Result<()> {
     // SAFETY: takes three integers.
     let done =

@@ -326,7 +326,7 @@ impl Tree {
     fn tell(&self, message: ToReaper) {
         if let Some(control) = &self.control {
             // A reaper that is gone is noticed by the next `hear`.
-            drop(send(control.as_raw_fd(), &message.encode(), MsgFlags::MSG_NOSIGNAL));
+            let _ = send(control.as_raw_fd(), &message.encode(), MsgFlags::MSG_NOSIGNAL);
         }
     }
 

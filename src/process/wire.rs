@@ -49,11 +49,11 @@ pub enum Step {
     Capabilities,
     /// `PR_SET_NO_NEW_PRIVS`.
     NoNewPrivs,
-    /// landlock_restrict_self(2).
+    /// `landlock_restrict_self(2)`.
     Landlock,
     /// seccomp(2).
     Seccomp,
-    /// close_range(2).
+    /// `close_range(2)`.
     Descriptors,
     /// execve(2).
     Exec,
@@ -189,23 +189,23 @@ impl FromReaper {
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let [kind, a, b, c, d, e] = numbers(bytes)?;
-        let small = |value: u64| u32::try_from(value).ok();
+        let [kind, fields @ ..] = numbers(bytes)?;
+        let small = |at: usize| u32::try_from(fields[at]).ok();
         match kind {
-            1 => Some(Self::Started { pid: small(a)? }),
+            1 => Some(Self::Started { pid: small(0)? }),
             2 => Some(Self::Failed(Failure {
-                step: *Step::ALL.get(usize::try_from(a).ok()?)?,
-                errno: small(b)?.cast_signed(),
+                step: *Step::ALL.get(usize::try_from(fields[0]).ok()?)?,
+                errno: small(1)?.cast_signed(),
             })),
             3 => Some(Self::Ended {
-                status: small(a)?.cast_signed(),
-                timed_out: b != 0,
-                wall: Duration::from_micros(c),
-                cpu: Duration::from_micros(d),
-                survivors: small(e)?,
+                status: small(0)?.cast_signed(),
+                timed_out: fields[1] != 0,
+                wall: Duration::from_micros(fields[2]),
+                cpu: Duration::from_micros(fields[3]),
+                survivors: small(4)?,
             }),
-            4 => Some(Self::Count(small(a)?)),
-            5 => Some(Self::Gone { unkilled: small(a)? }),
+            4 => Some(Self::Count(small(0)?)),
+            5 => Some(Self::Gone { unkilled: small(0)? }),
             _ => None,
         }
     }
@@ -282,7 +282,9 @@ fn put(out: &mut Vec<u8>, bytes: &[u8]) {
 
 fn put_list(out: &mut Vec<u8>, list: &[Vec<u8>]) {
     out.extend((list.len() as u64).to_le_bytes());
-    list.iter().for_each(|item| put(out, item));
+    for item in list {
+        put(out, item);
+    }
 }
 
 fn take_number(from: &mut &[u8]) -> Option<u64> {

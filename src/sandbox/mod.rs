@@ -31,6 +31,8 @@ pub use running::{Observed, Running};
 
 pub use crate::process::{Capture, Cause, Ended, Output, ProcessError, Stdin, Step, end_leftovers};
 
+pub(crate) use crate::process::pump;
+
 use crate::approval::Cleared;
 use crate::policy::Action;
 use crate::process::Launch;

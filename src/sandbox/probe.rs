@@ -49,10 +49,14 @@ pub fn facts(host: &Host, own: &[&Path]) -> Facts {
 }
 
 fn cheap_facts() -> Facts {
-    let landlock = linux::landlock_abi().map_err(|errno| match errno {
-        Errno::ENOSYS => "the kernel has no Landlock, or a filter hides it".to_owned(),
-        Errno::EOPNOTSUPP => "Landlock is switched off at boot".to_owned(),
-        other => format!("landlock_create_ruleset: {}", other.desc()),
+    let landlock = linux::landlock_abi().map_err(|errno| {
+        if errno == Errno::ENOSYS {
+            "the kernel has no Landlock, or a filter hides it".to_owned()
+        } else if errno == Errno::EOPNOTSUPP {
+            "Landlock is switched off at boot".to_owned()
+        } else {
+            format!("landlock_create_ruleset: {}", errno.desc())
+        }
     });
     let mut homes = vec![PathBuf::from("/root")];
     let entries = fs::read_dir("/home").into_iter().flatten().flatten();

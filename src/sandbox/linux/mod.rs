@@ -9,6 +9,8 @@ mod sys;
 
 use std::os::fd::{AsFd as _, OwnedFd};
 
+use nix::sys::resource::{Resource, setrlimit};
+
 use crate::process::{Failure, Step, at};
 
 /// Capabilities that our own git keeps as root: it must read and write files of other users.
@@ -39,8 +41,8 @@ pub(crate) fn apply(bytes: &[u8], fds: &[OwnedFd]) -> Result<(), Failure> {
 /// Makes this process unreadable for others of the same user.
 pub(crate) fn harden() {
     // Fails only for invalid arguments: prctl(2).
-    drop(nix::sys::prctl::set_dumpable(false));
-    drop(nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_CORE, 0, 0));
+    let _ = nix::sys::prctl::set_dumpable(false);
+    let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
 }
 
 pub(crate) use sys::{can_write, landlock_abi};

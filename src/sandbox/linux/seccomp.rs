@@ -24,12 +24,12 @@ pub(crate) enum UnixSockets {
     NoConnect,
 }
 
-/// Instruction classes and modes of classic BPF: linux/filter.h.
-const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
-const JUMP: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
-const JUMP_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-const JUMP_AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
-const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+/// Instructions of classic BPF: `linux/bpf_common.h`.
+const LOAD: u16 = 0x20;
+const JUMP: u16 = 0x05;
+const JUMP_EQUAL: u16 = 0x15;
+const JUMP_AT_LEAST: u16 = 0x35;
+const RETURN: u16 = 0x06;
 
 /// Offsets in `struct seccomp_data`: seccomp(2).
 const NUMBER: u32 = 0;

@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::unistd::{AccessFlags, access};
 
-/// `LANDLOCK_CREATE_RULESET_VERSION`: landlock_create_ruleset(2).
+/// `LANDLOCK_CREATE_RULESET_VERSION`: `landlock_create_ruleset(2)`.
 const CREATE_RULESET_VERSION: u32 = 1;
 
 /// `_LINUX_CAPABILITY_VERSION_3`: capget(2).
