@@ -1,6 +1,7 @@
 //! horseman: a headless runner for coding agents.
 
 pub mod approval;
+pub mod cli;
 pub mod clock;
 pub mod exit;
 pub mod model;
