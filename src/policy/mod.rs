@@ -179,4 +179,8 @@ impl Policy {
 }
 
 #[cfg(test)]
+mod action_tests;
+#[cfg(test)]
+mod property_tests;
+#[cfg(test)]
 mod table_tests;
