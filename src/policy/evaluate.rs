@@ -23,8 +23,23 @@ const MAX_JUDGED: usize = 40_000;
 const MAX_SHOWN: usize = 400;
 const MAX_WORD: usize = 400;
 
-/// Evaluates `action`.
-pub(super) fn evaluate(policy: &Policy, action: &Action) -> Evaluation {
+/// One command of an action, with what was found about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JudgedCommand {
+    /// How many commands and texts it stands in, from 0.
+    pub depth: usize,
+    /// Its words.
+    pub words: Vec<String>,
+    /// Strictest decision of the rules that match it; `None` when none does.
+    pub decision: Option<Decision>,
+    /// Rules that match it.
+    pub evidence: Vec<Evidence>,
+    /// Why it can't be known before it runs.
+    pub opaque: Vec<String>,
+}
+
+/// Evaluates `action`; the second value has each command with what was found about it.
+pub(super) fn evaluate(policy: &Policy, action: &Action) -> (Evaluation, Vec<JudgedCommand>) {
     match action {
         Action::Exec(exec) => judge(policy, exec, None),
         Action::Input(InputAction { pending, text, reader, exec, .. }) => match reader {
@@ -34,20 +49,22 @@ pub(super) fn evaluate(policy: &Policy, action: &Action) -> Evaluation {
                 found.opaque("what an interpreter reads isn't known before it runs".to_owned());
                 found.finish()
             }
-            Reader::Program => allowed("input for a program that doesn't run what it reads"),
+            Reader::Program => {
+                (allowed("input for a program that doesn't run what it reads"), Vec::new())
+            }
         },
-        Action::Patch(patch) => judge_patch(policy, patch),
+        Action::Patch(patch) => (judge_patch(policy, patch), Vec::new()),
     }
 }
 
-fn judge(policy: &Policy, exec: &Exec, input: Option<&str>) -> Evaluation {
+fn judge(policy: &Policy, exec: &Exec, input: Option<&str>) -> (Evaluation, Vec<JudgedCommand>) {
     let mut found = Found::new(policy, exec);
     match input.or(exec.shell_text.as_deref()) {
         // A shell drops NUL characters of what it reads.
         Some(text) => found.text(&text.replace('\0', ""), Variables::default(), Mode::Plain, 0),
         None => {
             let argv: Vec<Arg> = exec.argv.iter().map(Arg::known).collect();
-            found.show(&argv);
+            found.show(&argv, 0);
             let command = Command { argv: &argv, stdin: &Stdin::Inherited, may_allow: true };
             found.command(&command, &Variables::default(), Mode::Plain, 0);
         }
@@ -116,7 +133,9 @@ struct Found<'a> {
     /// Folders that a command may run in: the first, and those that `cd` names.
     cwds: Vec<PathBuf>,
     evidence: Vec<(Decision, Evidence)>,
-    commands: Vec<Vec<String>>,
+    commands: Vec<JudgedCommand>,
+    /// Place in `commands` of the command that is looked at.
+    current: Option<usize>,
     opaque: Vec<String>,
     /// Commands that no rule speaks of.
     unmatched: Vec<String>,
@@ -131,6 +150,7 @@ impl<'a> Found<'a> {
             cwds: vec![exec.cwd.clone()],
             evidence: Vec::new(),
             commands: Vec::new(),
+            current: None,
             opaque: Vec::new(),
             unmatched: Vec::new(),
             judged: 0,
@@ -138,6 +158,12 @@ impl<'a> Found<'a> {
     }
 
     fn opaque(&mut self, why: String) {
+        if let Some(current) = self.current.and_then(|at| self.commands.get_mut(at))
+            && current.opaque.len() < 16
+            && !current.opaque.contains(&why)
+        {
+            current.opaque.push(why.clone());
+        }
         if self.opaque.len() < 16 && !self.opaque.contains(&why) {
             self.opaque.push(why);
         }
@@ -173,6 +199,7 @@ impl<'a> Found<'a> {
         depth: usize,
         is_readable: bool,
     ) {
+        self.current = None;
         for danger in simple.redirects.iter().filter_map(dangerous::of_redirect) {
             self.danger(danger);
         }
@@ -189,7 +216,7 @@ impl<'a> Found<'a> {
             && simple.assignments.iter().all(|one| !changes_programs(&one.name))
             && simple.redirects.iter().all(|redirect| self.is_plain_redirect(redirect));
         if mode == Mode::Plain {
-            self.show(&plain);
+            self.show(&plain, depth);
             if is_cut {
                 self.opaque(format!("`{}` has too many readings", shorten(&simple.words)));
             }
@@ -225,11 +252,13 @@ impl<'a> Found<'a> {
                 self.unmatched.push(program.text.clone());
             }
         }
+        let current = self.current;
         for one in inner {
+            self.current = current;
             match one {
                 Inner::Command(argv) => {
                     if mode == Mode::Plain {
-                        self.show(&argv);
+                        self.show(&argv, depth + 1);
                     }
                     let inside = Command { argv: &argv, ..*command };
                     self.command(&inside, variables, mode, depth + 1);
@@ -241,6 +270,7 @@ impl<'a> Found<'a> {
                 Inner::Opaque(_) => {}
             }
         }
+        self.current = current;
         self.follow_cd(command.argv);
     }
 
@@ -292,16 +322,32 @@ impl<'a> Found<'a> {
     }
 
     fn evidence(&mut self, decision: Decision, one: Evidence) {
-        if !self.evidence.iter().any(|(_, known)| *known == one) && self.evidence.len() < MAX_SHOWN
+        if let Some(current) = self.current.and_then(|at| self.commands.get_mut(at))
+            && !current.evidence.contains(&one)
         {
+            current.decision = current.decision.max(Some(decision));
+            current.evidence.push(one.clone());
+        }
+        // What forbids is never crowded out by what allows.
+        let is_kept = self.evidence.len() < MAX_SHOWN
+            || !self.evidence.iter().any(|(known, _)| *known >= decision);
+        if is_kept && !self.evidence.iter().any(|(_, known)| *known == one) {
             self.evidence.push((decision, one));
         }
     }
 
-    fn show(&mut self, argv: &[Arg]) {
+    fn show(&mut self, argv: &[Arg], depth: usize) {
+        self.current = None;
         if self.commands.len() < MAX_SHOWN && !argv.is_empty() {
             let words = argv.iter().take(MAX_SHOWN);
-            self.commands.push(words.map(|arg| crate::text::clip(&arg.text, MAX_WORD)).collect());
+            self.current = Some(self.commands.len());
+            self.commands.push(JudgedCommand {
+                depth,
+                words: words.map(|arg| crate::text::clip(&arg.text, MAX_WORD)).collect(),
+                decision: None,
+                evidence: Vec::new(),
+                opaque: Vec::new(),
+            });
         }
     }
 
@@ -349,7 +395,7 @@ impl<'a> Found<'a> {
     }
 
     /// Adds everything up.
-    fn finish(self) -> Evaluation {
+    fn finish(self) -> (Evaluation, Vec<JudgedCommand>) {
         let Self { policy, evidence, commands, opaque, unmatched, .. } = self;
         let from_opaque = match policy.opaque {
             _ if opaque.is_empty() => Decision::Allow,
@@ -380,14 +426,15 @@ impl<'a> Found<'a> {
             Decision::Prompt => Requirement::NeedsApproval { reason: reason.clone() },
             Decision::Forbidden => Requirement::Forbidden { reason: reason.clone() },
         };
-        Evaluation {
+        let evaluation = Evaluation {
             decision,
             requirement,
             reason,
             evidence: evidence.into_iter().map(|(_, one)| one).collect(),
-            commands,
+            commands: commands.iter().map(|command| command.words.clone()).collect(),
             opaque: (!opaque.is_empty()).then(|| opaque.join("; ")),
-        }
+        };
+        (evaluation, commands)
     }
 }
 

@@ -18,6 +18,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use action::{Action, Exec, InputAction, PatchAction, Reader};
+pub use evaluate::JudgedCommand;
 pub use judged::Judged;
 pub use rules::{RuleError, RuleSet};
 
@@ -168,9 +169,18 @@ impl Policy {
     /// Evaluates `action`; pure and total. The strictest decision over all matches of all commands
     /// wins, and every match is kept as evidence.
     pub fn evaluate(&self, action: &Action) -> Evaluation {
+        evaluate::evaluate(self, action).0
+    }
+
+    /// Evaluates `action` and says what was found about each of its commands.
+    pub fn explain(&self, action: &Action) -> (Evaluation, Vec<JudgedCommand>) {
         evaluate::evaluate(self, action)
     }
 }
 
+#[cfg(test)]
+mod action_tests;
+#[cfg(test)]
+mod property_tests;
 #[cfg(test)]
 mod table_tests;

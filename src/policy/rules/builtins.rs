@@ -230,12 +230,7 @@ pub(super) fn rule_functions(builder: &mut GlobalsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<NoneType> {
         let host = network::check_host(host).map_err(complain)?;
-        if !network::PROTOCOLS.contains(&protocol) {
-            return Err(complain(format!(
-                "`protocol` must be one of `{}`, got `{protocol}`",
-                network::PROTOCOLS.join("`, `")
-            )));
-        }
+        let protocol = network::check_protocol(protocol).map_err(complain)?;
         let decision = match decision {
             "deny" => Decision::Forbidden,
             other => self::decision(other)?,

@@ -7,12 +7,31 @@ use std::net::IpAddr;
 /// Protocols that a rule can name.
 pub(super) const PROTOCOLS: [&str; 4] = ["http", "https", "socks5_tcp", "socks5_udp"];
 
-/// Returns the host in lower case and without brackets or final dot.
+/// Returns the protocol by its own name; `https_connect` is an older one of `https`.
+pub(super) fn check_protocol(protocol: &str) -> Result<&str, String> {
+    match protocol {
+        "https_connect" => Ok("https"),
+        known if PROTOCOLS.contains(&known) => Ok(known),
+        other => {
+            Err(format!("`protocol` must be one of `{}`, got `{other}`", PROTOCOLS.join("`, `")))
+        }
+    }
+}
+
+/// Returns the host in lower case, without brackets, port or final dot.
 pub(super) fn check_host(host: &str) -> Result<String, String> {
     let host = host.trim();
     if host.contains('*') {
         return Err(format!("`host` must be one host, without wildcards, got `{host}`"));
     }
+    let host = host
+        .rsplit_once(':')
+        .filter(|(name, port)| {
+            !port.is_empty()
+                && port.chars().all(|c| c.is_ascii_digit())
+                && (name.ends_with(']') || !name.contains(':'))
+        })
+        .map_or(host, |(name, _)| name);
     let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
     if bare.parse::<IpAddr>().is_ok() {
         return Ok(bare.to_ascii_lowercase());
@@ -29,7 +48,7 @@ pub(super) fn check_host(host: &str) -> Result<String, String> {
         Ok(name.to_ascii_lowercase())
     } else {
         Err(format!(
-            "`host` must be a host name or an IP address without scheme, port or path, got `{host}`"
+            "`host` must be a host name or an IP address without scheme or path, got `{host}`"
         ))
     }
 }
