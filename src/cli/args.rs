@@ -229,8 +229,8 @@ pub(super) enum RulesCommand {
 #[derive(Debug, Args)]
 pub(super) struct SandboxArgs {
     /// Built-in profile, or a YAML file with permissions
-    #[arg(long, value_name = "NAME/FILE", default_value = "workspace-write")]
-    pub(super) permissions: String,
+    #[arg(long, value_name = "NAME/FILE")]
+    pub(super) permissions: Option<String>,
     /// Workspace; the default is the working folder
     #[arg(long, value_name = "DIR")]
     pub(super) workspace: Option<PathBuf>,

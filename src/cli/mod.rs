@@ -4,13 +4,18 @@
 
 pub mod apply;
 mod args;
+mod confine;
 mod deliver;
+pub mod doctor;
 mod host;
+mod judge;
 mod keys;
 mod load;
 pub mod patch;
 mod print;
+pub mod rules;
 mod run;
+pub mod sandbox;
 
 use std::ffi::OsString;
 use std::io::Read as _;
@@ -43,7 +48,7 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         .without_time()
         .init();
     match Surroundings::read() {
-        Ok(surroundings) => dispatch(cli.command, &surroundings).into(),
+        Ok(surroundings) => dispatch(cli.command, &surroundings),
         Err(sentence) => {
             print::complain_text(&sentence, None);
             Exit::Internal.into()
@@ -51,8 +56,8 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
     }
 }
 
-fn dispatch(command: Command, surroundings: &Surroundings) -> Exit {
-    match command {
+fn dispatch(command: Command, surroundings: &Surroundings) -> ExitCode {
+    let exit = match command {
         Command::Run(args) => run::run(&args, surroundings),
         Command::Check(args) => check(&args, surroundings),
         Command::Plan(args) => plan(&args, surroundings),
@@ -73,8 +78,11 @@ fn dispatch(command: Command, surroundings: &Surroundings) -> Exit {
         Command::Publish(_) => later("publish"),
         Command::Init(_) => later("init"),
         Command::Merge(_) => later("merge"),
-        Command::Rules(_) | Command::Sandbox(_) | Command::Doctor(_) => later("this"),
-    }
+        Command::Rules(command) => judge::command(&command, surroundings),
+        Command::Doctor(args) => confine::diagnose(&args, surroundings),
+        Command::Sandbox(args) => return confine::command(&args, surroundings),
+    };
+    exit.into()
 }
 
 fn later(command: &str) -> Exit {

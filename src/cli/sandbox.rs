@@ -66,6 +66,11 @@ pub enum RunError {
 }
 
 impl RunError {
+    /// What the operator can do about it, if there is one obvious thing.
+    pub fn hint(&self) -> Option<&str> {
+        if let Self::Sandbox(error) = self { error.hint() } else { None }
+    }
+
     /// 126 or 127 when the program is the reason, else 125.
     pub fn status(&self) -> u8 {
         match self {

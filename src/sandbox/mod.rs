@@ -110,6 +110,14 @@ pub enum SandboxError {
 }
 
 impl SandboxError {
+    /// What the operator can do about it, if there is one obvious thing.
+    pub fn hint(&self) -> Option<&str> {
+        if let Self::Unenforceable { hint, .. } = self {
+            return Some(hint.as_str()).filter(|hint| !hint.is_empty());
+        }
+        None
+    }
+
     /// The exit code that a shell gives when the program itself is the reason: 127 not found, 126
     /// not executable. `None` for everything else.
     pub const fn exit_code(&self) -> Option<u8> {

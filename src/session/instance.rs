@@ -20,7 +20,7 @@ use super::acceptance;
 use super::attempt::{Attempt, Failure};
 use super::budget::Ledger;
 use super::stage::{Early, Stage};
-use super::{Conversation, End, Footing, Ledgers, TOOL_NAMES, prompt};
+use super::{Conversation, End, Footing, Ledgers, prompt};
 
 /// The budget of the whole run, shared by its instances.
 #[derive(Clone, Debug)]
@@ -99,7 +99,7 @@ pub fn refuse(
     outcome
 }
 
-/// Holds what an instance is made of to be usable: rules, script, schema, tool names. Runs nothing.
+/// Holds what an instance is made of to be usable: rules, script, schema. Runs nothing.
 ///
 /// # Errors
 ///
@@ -113,16 +113,6 @@ pub fn validate(instance: &Instance) -> Result<(), String> {
     if let Some(schema) = &instance.output.schema {
         jsonschema::validator_for(schema)
             .map_err(|error| format!("{}: `output.schema` can't be used: {error}", instance.span))?;
-    }
-    let named = instance.tools_allow.iter().flatten().chain(&instance.tools_deny);
-    for name in named {
-        if !TOOL_NAMES.contains(&name.as_str()) {
-            return Err(format!(
-                "{}: `permissions.tools` must name tools of {}, got `{name}`",
-                instance.span,
-                TOOL_NAMES.join(", ")
-            ));
-        }
     }
     Ok(())
 }

@@ -304,6 +304,3 @@ fn offered(
     };
     all.into_iter().filter(is_offered).collect()
 }
-
-/// Names of the tools that a task may name.
-pub const TOOL_NAMES: [&str; 4] = ["exec_command", "write_stdin", "apply_patch", "update_plan"];

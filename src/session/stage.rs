@@ -319,7 +319,10 @@ impl From<WorkspaceError> for Early {
 
 impl From<SandboxError> for Early {
     fn from(error: SandboxError) -> Self {
-        let reason = record::chain(&error);
+        let mut reason = record::chain(&error);
+        if let Some(hint) = error.hint() {
+            reason = format!("{reason} (hint: {hint})");
+        }
         Self { exit: Exit::Sandbox, kind: "sandbox".to_owned(), reason }
     }
 }
