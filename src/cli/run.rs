@@ -357,17 +357,14 @@ fn out_folder(
     let failed = |path: &Path, error: &std::io::Error| {
         format!("failed to make `{}`: {error}", path.display())
     };
-    let out = match &args.out {
-        Some(out) => surroundings.cwd.join(out),
-        None => {
-            let own = root.join(".horseman");
-            std::fs::create_dir_all(&own).map_err(|error| failed(&own, &error))?;
-            let ignore = own.join(".gitignore");
-            if !ignore.exists() {
-                std::fs::write(&ignore, "*\n").map_err(|error| failed(&ignore, &error))?;
-            }
-            own.join("runs").join(id)
+    let out = if let Some(out) = &args.out { surroundings.cwd.join(out) } else {
+        let own = root.join(".horseman");
+        std::fs::create_dir_all(&own).map_err(|error| failed(&own, &error))?;
+        let ignore = own.join(".gitignore");
+        if !ignore.exists() {
+            std::fs::write(&ignore, "*\n").map_err(|error| failed(&ignore, &error))?;
         }
+        own.join("runs").join(id)
     };
     if out.join("transcript.jsonl").exists() {
         return Err(format!("`--out`: `{}` already holds a transcript", out.display()));

@@ -150,7 +150,7 @@ impl Ledger {
         };
         self.last = Some((fingerprint, count));
         let of = self.budget.repeat_calls;
-        (count >= of).then(|| Spent { limit: "repeat_calls", used: count as f64, of: of as f64 })
+        (count >= of).then_some(Spent { limit: "repeat_calls", used: count as f64, of: of as f64 })
     }
 
     /// Output tokens that a request over `input_bytes` of history may still cost, so that the USD

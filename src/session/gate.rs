@@ -101,11 +101,11 @@ impl CallGate<'_> {
 }
 
 impl Gate for CallGate<'_> {
-    fn start<'a>(
-        &'a self,
+    fn start(
+        &self,
         action: Action,
         launch: Launch,
-    ) -> LocalFuture<'a, Result<Started, ToolError>> {
+    ) -> LocalFuture<'_, Result<Started, ToolError>> {
         Box::pin(async move {
             let Launch { stdin, deadline, session } = launch;
             let confined = self.confine(self.pass(action)?, Some(session))?;
@@ -116,12 +116,12 @@ impl Gate for CallGate<'_> {
         })
     }
 
-    fn finish<'a>(
-        &'a self,
+    fn finish(
+        &self,
         action: Action,
         stdin: Stdin,
         deadline: Duration,
-    ) -> LocalFuture<'a, Result<(Ended, Output), ToolError>> {
+    ) -> LocalFuture<'_, Result<(Ended, Output), ToolError>> {
         Box::pin(async move {
             let confined = self.confine(self.pass(action)?, None)?;
             let capture = Capture { window: PATCH_WINDOW, ..Capture::default() };

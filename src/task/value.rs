@@ -467,20 +467,17 @@ impl<K: Key, T: Read> Read for Entries<K, T> {
     fn read(node: &Node, reader: &mut Reader) -> Option<Self> {
         let mut map = BTreeMap::new();
         for (text, key, value) in reader.pairs(node)? {
-            reader.within(text, |reader| match K::parse(text) {
-                Some(name) => {
-                    let value = Spanned::<T>::read(value, reader);
-                    map.extend(value.map(|value| (name, value)));
-                }
-                None => {
-                    let message = format!(
-                        "the key `{}` must be {}, got {}",
-                        reader.path(),
-                        K::EXPECTED,
-                        found(key)
-                    );
-                    reader.complain(key, message);
-                }
+            reader.within(text, |reader| if let Some(name) = K::parse(text) {
+                let value = Spanned::<T>::read(value, reader);
+                map.extend(value.map(|value| (name, value)));
+            } else {
+                let message = format!(
+                    "the key `{}` must be {}, got {}",
+                    reader.path(),
+                    K::EXPECTED,
+                    found(key)
+                );
+                reader.complain(key, message);
             });
         }
         Some(Self(map))

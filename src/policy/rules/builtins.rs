@@ -54,7 +54,7 @@ fn add(
     })
 }
 
-fn items<'v>(value: Value<'v>) -> Option<Vec<Value<'v>>> {
+fn items(value: Value<'_>) -> Option<Vec<Value<'_>>> {
     if let Some(list) = ListRef::from_value(value) {
         return Some(list.content().to_vec());
     }

@@ -89,15 +89,12 @@ fn sequence(inside: &[Atom]) -> Option<Vec<Vec<Atom>>> {
         return None;
     }
     let spell: fn(i64) -> Option<String>;
-    let (first, last) = match (first.parse::<i64>(), last.parse::<i64>()) {
-        (Ok(first), Ok(last)) => {
-            spell = |value| Some(value.to_string());
-            (first, last)
-        }
-        _ => {
-            spell = |value| char::from_u32(u32::try_from(value).ok()?).map(String::from);
-            (single(first)?, single(last)?)
-        }
+    let (first, last) = if let (Ok(first), Ok(last)) = (first.parse::<i64>(), last.parse::<i64>()) {
+        spell = |value| Some(value.to_string());
+        (first, last)
+    } else {
+        spell = |value| char::from_u32(u32::try_from(value).ok()?).map(String::from);
+        (single(first)?, single(last)?)
     };
     let count = first.abs_diff(last) / step;
     if count >= MAX_WORDS as u64 {
