@@ -44,9 +44,8 @@ pub(super) fn command(args: &SandboxArgs, surroundings: &Surroundings) -> ExitCo
     };
     crate::sandbox::harden_self();
     let request = sandbox::Request { profile, workspace, argv: args.command.clone() };
-    let runtime = match super::runtime() {
-        Ok(runtime) => runtime,
-        Err(_) => return ExitCode::from(sandbox::UNCONFINED),
+    let Ok(runtime) = super::runtime() else {
+        return ExitCode::from(sandbox::UNCONFINED);
     };
     let ran = runtime.block_on(sandbox::run(&surroundings.host, &request, &[]));
     // A reader of stdin may still wait for its next line; it must not hold the exit.

@@ -18,6 +18,8 @@ use crate::workspace::{Git, RunState, Source, WorkspaceError};
 
 /// Bytes of all project docs together; the number that models of this field are used to.
 const DOCS_BYTES: usize = 32 << 10;
+/// What helps in a pull-request event.
+const HINT: &str = "pass `--trust-ref` with a commit of the base branch";
 /// Largest file that is read from a commit or the checkout, in bytes; our choice.
 const FILE_BYTES: u64 = 16 << 20;
 
@@ -195,7 +197,6 @@ fn trusted_commit(
     let Some(event) = surroundings.pull_request() else {
         return of_file.map(|revision| resolve(&revision, "`trust.ref`")).transpose();
     };
-    const HINT: &str = "pass `--trust-ref` with a commit of the base branch";
     let variable = event.variable;
     let Some(revision) = of_file else {
         return Err(LoadError::Usage(

@@ -236,10 +236,8 @@ impl Work {
         let key = keys::read(&self.run, &instance.model.wire).await;
         let model = key.map_err(|why| (Exit::Provider, why)).and_then(|key| {
             crate::model::open(&instance.model, key, &self.net).map_err(|error| {
-                let exit = match error.kind {
-                    crate::model::FaultKind::Script => Exit::Usage,
-                    _ => Exit::Provider,
-                };
+                let is_script = error.kind == crate::model::FaultKind::Script;
+                let exit = if is_script { Exit::Usage } else { Exit::Provider };
                 (exit, error.message)
             })
         });
@@ -306,7 +304,7 @@ fn show(args: &RunArgs, surroundings: &Surroundings, transcript: &Transcript) {
         Color::Always => true,
         Color::Never => false,
         Color::Auto => {
-            surroundings.is_terminal()
+            Surroundings::is_terminal()
                 && !surroundings.is_ci()
                 && surroundings.env("NO_COLOR").is_none()
         }

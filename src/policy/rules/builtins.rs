@@ -3,6 +3,8 @@
 //! In: Starlark values. Out: rules on this thread, checked as far as one call can be; anything
 //! wrong ends the evaluation at the call.
 
+#![expect(clippy::too_many_arguments, reason = "a rule has as many arguments as its language says")]
+
 use std::cell::RefCell;
 
 use starlark::environment::GlobalsBuilder;
