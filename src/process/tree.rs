@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::capture::Sink;
-use super::spawn::{Inner, Streams, channel, collect, duplicate, spawn};
+use super::spawn::{Inner, Streams, channel, collect, duplicate, input_pipe, spawn};
 use super::wire::{Failure, FromReaper, PACKET, Step, ToReaper};
 use super::{Capture, Cause, Ended, Launch, Output, ProcessError, Stdin, sys};
 use crate::clock::Clock;
@@ -79,11 +79,11 @@ impl Tree {
         let (input, ours) = match stdin {
             Stdin::Null => (null()?, None),
             Stdin::Open => {
-                let (theirs, ours) = input_pipe()?;
+                let (theirs, ours) = feeding_pipe()?;
                 (theirs, Some((ours, None)))
             }
             Stdin::Bytes(bytes) => {
-                let (theirs, ours) = input_pipe()?;
+                let (theirs, ours) = feeding_pipe()?;
                 (theirs, Some((ours, Some(bytes))))
             }
         };
@@ -395,8 +395,8 @@ fn null() -> Result<OwnedFd, ProcessError> {
     Ok(file.into())
 }
 
-fn input_pipe() -> Result<(OwnedFd, pipe::Sender), ProcessError> {
-    let (theirs, ours) = pipe2(OFlag::O_CLOEXEC).map_err(channel("make an input pipe"))?;
+fn feeding_pipe() -> Result<(OwnedFd, pipe::Sender), ProcessError> {
+    let (theirs, ours) = input_pipe()?;
     let ours = pipe::Sender::from_owned_fd(ours)
         .map_err(|source| ProcessError::Channel { what: "watch the input pipe", source })?;
     Ok((theirs, ours))

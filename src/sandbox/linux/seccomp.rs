@@ -47,6 +47,8 @@ const X32: u32 = 0x4000_0000;
 /// Calls that libc does not name on every architecture; the numbers are the same on all since 5.1.
 const OPEN_TREE_ATTR: i64 = 467;
 const FCHMODAT2: i64 = 452;
+const SETXATTRAT: i64 = 463;
+const REMOVEXATTRAT: i64 = 466;
 
 /// Namespaces that clone(2) can make.
 const NAMESPACES: u64 = (libc::CLONE_NEWNS
@@ -213,6 +215,20 @@ fn deny(table: &mut Table) {
     for number in [libc::SYS_iopl, libc::SYS_ioperm, libc::SYS_modify_ldt, libc::SYS__sysctl] {
         table.insert(number, Verdict::Deny(libc::EPERM));
     }
+    // Landlock knows no right for extended attributes. Callers take this for a file system without
+    // them, which is common.
+    for number in [
+        libc::SYS_setxattr,
+        libc::SYS_lsetxattr,
+        libc::SYS_fsetxattr,
+        SETXATTRAT,
+        libc::SYS_removexattr,
+        libc::SYS_lremovexattr,
+        libc::SYS_fremovexattr,
+        REMOVEXATTRAT,
+    ] {
+        table.insert(number, Verdict::Deny(libc::EOPNOTSUPP));
+    }
     // Callers fall back to calls whose arguments a filter can see.
     for number in [
         libc::SYS_clone3,
@@ -238,11 +254,19 @@ fn arguments(table: &mut Table) -> Result<(), BackendError> {
             rule([equal(1, libc::TIOCSETD)?])?,
         ]),
     );
-    // Other processes' limits, priorities and pages; 0 is the caller.
+    // Other processes' limits, priorities, processors and pages; 0 is the caller.
     table.insert(libc::SYS_prlimit64, allowed(vec![rule([equal(0, 0)?])?]));
     table.insert(libc::SYS_setpriority, allowed(vec![rule([equal(1, 0)?])?]));
     table.insert(libc::SYS_ioprio_set, allowed(vec![rule([equal(1, 0)?])?]));
-    table.insert(libc::SYS_move_pages, allowed(vec![rule([equal(0, 0)?])?]));
+    for number in [
+        libc::SYS_move_pages,
+        libc::SYS_sched_setaffinity,
+        libc::SYS_sched_setattr,
+        libc::SYS_sched_setparam,
+        libc::SYS_sched_setscheduler,
+    ] {
+        table.insert(number, allowed(vec![rule([equal(0, 0)?])?]));
+    }
     Ok(())
 }
 
