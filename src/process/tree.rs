@@ -14,8 +14,9 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::libc;
+use nix::sys::signal::{Signal, killpg};
 use nix::sys::socket::{MsgFlags, recv, send};
-use nix::unistd::pipe2;
+use nix::unistd::{Pid, pipe2};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncWriteExt as _, Interest};
 use tokio::net::unix::pipe;
@@ -353,6 +354,13 @@ impl Tree {
 
     fn lost(&mut self) -> ProcessError {
         self.control = None;
+        if self.ended.is_none()
+            && let Some(group) = i32::try_from(self.pid).ok().filter(|group| *group > 0)
+        {
+            // Without its reaper the command would run on. What left its group is found by its
+            // mark, at the latest by the next start.
+            let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
+        }
         let status = match self.child.try_wait() {
             Ok(Some(status)) => status.to_string(),
             Ok(None) => "it still runs".to_owned(),

@@ -80,6 +80,7 @@ type Table = BTreeMap<i64, Verdict>;
 pub(crate) fn filter(network: Network, unix: UnixSockets) -> Result<Vec<u8>, BackendError> {
     let mut table = Table::new();
     deny(&mut table);
+    deny_unseen(&mut table);
     arguments(&mut table)?;
     set_id(&mut table)?;
     sockets(&mut table, network, unix)?;
@@ -141,6 +142,7 @@ fn body(verdict: Verdict) -> BpfProgram {
     program
 }
 
+/// Calls that reach other processes, the kernel, mounts or the machine.
 fn deny(table: &mut Table) {
     for number in [
         libc::SYS_ptrace,
@@ -193,6 +195,18 @@ fn deny(table: &mut Table) {
         libc::SYS_open_by_handle_at,
         libc::SYS_lookup_dcookie,
         libc::SYS_migrate_pages,
+    ] {
+        table.insert(number, Verdict::Deny(libc::EPERM));
+    }
+    #[cfg(target_arch = "x86_64")]
+    for number in [libc::SYS_iopl, libc::SYS_ioperm, libc::SYS_modify_ldt, libc::SYS__sysctl] {
+        table.insert(number, Verdict::Deny(libc::EPERM));
+    }
+}
+
+/// Calls on what has neither path nor namespace here, and calls that others stand in for.
+fn deny_unseen(table: &mut Table) {
+    for number in [
         // System V IPC is shared with the whole host when there is no namespace for it.
         libc::SYS_shmget,
         libc::SYS_shmat,
@@ -209,10 +223,6 @@ fn deny(table: &mut Table) {
         libc::SYS_mq_open,
         libc::SYS_mq_unlink,
     ] {
-        table.insert(number, Verdict::Deny(libc::EPERM));
-    }
-    #[cfg(target_arch = "x86_64")]
-    for number in [libc::SYS_iopl, libc::SYS_ioperm, libc::SYS_modify_ldt, libc::SYS__sysctl] {
         table.insert(number, Verdict::Deny(libc::EPERM));
     }
     // Landlock knows no right for extended attributes. Callers take this for a file system without
@@ -392,3 +402,6 @@ fn bytes(instruction: &sock_filter) -> [u8; 8] {
     let [k, k2, k3, k4] = instruction.k.to_ne_bytes();
     [code, code2, instruction.jt, instruction.jf, k, k2, k3, k4]
 }
+
+#[cfg(test)]
+mod tests;
