@@ -308,3 +308,35 @@ fn a_socket_of_the_host_is_out_of_reach() {
         assert!(listener.accept().is_err());
     });
 }
+
+#[test]
+fn a_sandbox_works_inside_a_sandbox() {
+    block_on(async {
+        let fixture = Fixture::new();
+        let sandbox = fixture.sandbox(&Profile::default()).await;
+        let runner = std::env::current_exe().unwrap();
+        let name = "confine::runner_inside";
+        let text = format!(
+            "HORSEMAN_TEST_INSIDE=1 {} --exact {name} --ignored --nocapture",
+            runner.display()
+        );
+        let (ended, output) = fixture.run(&sandbox, &text).await;
+        assert!(ended.exit_code == Some(0) && output.contains("inner: in"), "{output}");
+    });
+}
+
+/// Not a test of its own: a runner that is confined itself.
+#[test]
+#[ignore = "started by another test"]
+fn runner_inside() {
+    if std::env::var("HORSEMAN_TEST_INSIDE").is_err() {
+        return;
+    }
+    block_on(async {
+        let fixture = Fixture::new();
+        let sandbox = fixture.sandbox(&Profile::default()).await;
+        let (_, output) = fixture.run(&sandbox, "echo in; echo x > ../new").await;
+        assert!(!fixture.outside().join("../new").exists());
+        println!("inner: {output}");
+    });
+}
