@@ -157,7 +157,9 @@ fn run(path: &Path, is_update: bool) -> Result<(), Failed> {
     }
     let expected = fs::read_to_string(&wanted).unwrap_or_default();
     if other.exists() || expected != found {
-        return Err(format!("expected in {}:\n{expected}\nfound:\n{found}", wanted.display()).into());
+        return Err(
+            format!("expected in {}:\n{expected}\nfound:\n{found}", wanted.display()).into()
+        );
     }
     Ok(())
 }
@@ -211,10 +213,8 @@ fn trials(is_update: bool) -> Vec<Trial> {
         .filter(|path| path.extension().is_some_and(|ending| ending == "yml"))
         .collect();
     paths.sort();
-    let mut trials = vec![
-        Trial::test("schema", move || schema(is_update)),
-        Trial::test("limits", limits),
-    ];
+    let mut trials =
+        vec![Trial::test("schema", move || schema(is_update)), Trial::test("limits", limits)];
     for path in paths {
         let name = path.file_stem().map(|it| it.to_string_lossy().into_owned()).unwrap_or_default();
         let is_permissions = name.starts_with("permissions-file");

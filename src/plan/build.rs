@@ -217,9 +217,7 @@ impl Maker<'_> {
                     ContextSource::WorkspaceFile(within(file, "the workspace", sources)?)
                 }
                 ContextFrom::Source => {
-                    let text = sources.checkout(&file.at, &file.value.0)?.text;
-                    let most = usize::try_from(max_bytes).unwrap_or(usize::MAX);
-                    ContextSource::Text(super::cap(&text, most))
+                    ContextSource::Text(sources.checkout(&file.at, &file.value.0)?.text)
                 }
             };
             (source, file.value.0.clone())
@@ -309,16 +307,13 @@ impl Maker<'_> {
     ) -> Option<PathBuf> {
         if kind != WorkspaceKind::Clone {
             let misplaced = [
-                ("ref", spec.r#ref.as_ref().map(|it| &it.at)),
-                ("dirty", spec.dirty.as_ref().map(|it| &it.at)),
-                ("sparse", spec.sparse.iter().flatten().next().map(|it| &it.at)),
+                spec.r#ref.as_ref().map(|it| &it.at),
+                spec.dirty.as_ref().map(|it| &it.at),
+                spec.sparse.iter().flatten().next().map(|it| &it.at),
             ];
-            for (key, at) in misplaced {
-                let Some(at) = at else { continue };
-                let text = format!(
-                    "`workspace.{key}` goes with `kind: clone`, got `kind: {}`",
-                    kind.name()
-                );
+            for at in misplaced.into_iter().flatten() {
+                let text =
+                    format!("`{}` goes with `kind: clone`, got `kind: {}`", at.key, kind.name());
                 sources.complaints.push(at.complain(text));
             }
         }
@@ -494,7 +489,7 @@ impl Maker<'_> {
 
     /// A cost limit without prices could never be kept.
     fn priced(&self, task: &Task, model: &super::ModelPlan, sources: &mut Sources<'_>) {
-        let run = self.file.run.as_ref().and_then(|run| run.budget.as_ref());
+        let run = self.file.run.as_ref().and_then(|run| run.value.budget.as_ref());
         let limits = [task.budget.as_ref(), run].into_iter().flatten();
         for usd in limits.filter_map(|budget| budget.usd.as_ref()) {
             if model.prices.is_none() {

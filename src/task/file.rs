@@ -31,7 +31,7 @@ object! {
         /// Values from the command line or the environment.
         pub inputs: Option<Entries<Ident, InputSpec>>,
         /// How the tasks run.
-        pub run: Option<Run>,
+        pub run: Option<Spanned<Run>>,
         /// Providers of models.
         pub providers: Option<Entries<Id, Provider>>,
         /// Named permissions.

@@ -314,6 +314,12 @@ pub enum Shape {
 }
 
 impl Scalar {
+    /// Whether the text is quoted and would be a number, a truth value or nothing without quotes.
+    fn means_else_bare(&self) -> bool {
+        let bare = Self { text: self.text.clone(), is_plain: true, block: None };
+        !self.is_plain && bare.shape() != Shape::Text
+    }
+
     /// What the scalar means.
     pub fn shape(&self) -> Shape {
         if !self.is_plain {
@@ -354,6 +360,7 @@ pub fn found(node: &Node) -> String {
         Kind::Scalar(scalar) => match scalar.shape() {
             Shape::Nothing => "nothing".to_owned(),
             Shape::Text if scalar.text.is_empty() => "an empty text".to_owned(),
+            Shape::Text if scalar.means_else_bare() => format!("the text `{}`", scalar.text),
             Shape::Text | Shape::Truth(_) | Shape::Number => {
                 let line = scalar.text.lines().next().unwrap_or_default();
                 format!("`{}`", crate::text::clip(line, 60))

@@ -107,7 +107,7 @@ pub trait Key: Sized + Ord {
     fn parse(text: &str) -> Option<Self>;
 }
 
-/// An identifier: `[a-z_]`, then up to 63 of `[a-z0-9_]`; none of YAML 1.1's words for yes and no.
+/// An identifier: `[a-z_]`, then up to 63 of `[a-z0-9_]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ident(pub String);
 
@@ -157,7 +157,7 @@ fn checked(
     expected: &str,
     is_right: impl Fn(&str) -> bool,
 ) -> Option<String> {
-    let text = reader.text(node, expected)?;
+    let text = words(node, reader, expected)?;
     if is_right(text) {
         return Some(text.to_owned());
     }
@@ -178,15 +178,12 @@ fn is_variable(text: &str) -> bool {
 }
 
 fn is_ident(text: &str) -> bool {
-    is_variable(text)
-        && text.len() <= 64
-        && !text.contains(|c: char| c.is_ascii_uppercase())
-        && !matches!(text, "on" | "off" | "yes" | "no" | "y" | "n" | "true" | "false" | "null")
+    is_variable(text) && text.len() <= 64 && !text.contains(|c: char| c.is_ascii_uppercase())
 }
 
 impl Read for Text {
     fn read(node: &Node, reader: &mut Reader) -> Option<Self> {
-        let text = reader.text(node, "text")?;
+        let text = words(node, reader, "text")?;
         if text.trim().is_empty() {
             reader.expected(node, "text with something in it");
             return None;
@@ -222,12 +219,17 @@ impl Read for Variable {
 }
 
 impl Read for Digest {
+    /// A digest may have digits alone, so that what YAML takes for a number is read as well.
     fn read(node: &Node, reader: &mut Reader) -> Option<Self> {
         let is_hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
-        checked(node, reader, "a SHA-256 of 64 lower-case hex digits", |text| {
-            text.len() == 64 && text.chars().all(is_hex)
-        })
-        .map(Self)
+        if let Kind::Scalar(scalar) = &node.kind
+            && scalar.text.len() == 64
+            && scalar.text.chars().all(is_hex)
+        {
+            return Some(Self(scalar.text.clone()));
+        }
+        reader.expected(node, "a SHA-256 of 64 lower-case hex digits");
+        None
     }
 }
 
@@ -244,15 +246,20 @@ impl Read for Pattern {
 
 impl Read for String {
     fn read(node: &Node, reader: &mut Reader) -> Option<Self> {
-        let text = reader.text(node, "text").map(str::to_owned);
-        if let (None, Kind::Scalar(scalar), Some(last)) =
-            (&text, &node.kind, reader.complaints.last_mut())
-            && scalar.shape() != Shape::Nothing
-        {
-            last.hint = Some(format!("quote it: `\"{}\"`", scalar.text));
-        }
-        text
+        words(node, reader, "text").map(str::to_owned)
     }
+}
+
+/// Reads text; where a number or a truth value stands, the remedy is to quote it.
+fn words<'a>(node: &'a Node, reader: &mut Reader, expected: &str) -> Option<&'a str> {
+    let text = reader.text(node, expected);
+    if let (None, Kind::Scalar(scalar), Some(last)) =
+        (text, &node.kind, reader.complaints.last_mut())
+        && scalar.shape() != Shape::Nothing
+    {
+        last.hint = Some(format!("quote it: `\"{}\"`", scalar.text));
+    }
+    text
 }
 
 impl Read for bool {
@@ -431,8 +438,8 @@ impl Key for Id {
 
 impl Key for Ident {
     const PATTERN: &'static str = "^[a-z_][a-z0-9_]{0,63}$";
-    const EXPECTED: &'static str = "an identifier of at most 64 of `a-z 0-9 _` that starts with no \
-        digit and isn't one of YAML's words for yes and no";
+    const EXPECTED: &'static str =
+        "an identifier of at most 64 of `a-z 0-9 _` that starts with no digit";
 
     fn parse(text: &str) -> Option<Self> {
         is_ident(text).then(|| Self(text.to_owned()))
