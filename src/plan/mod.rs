@@ -9,6 +9,8 @@ pub mod fence;
 pub mod inputs;
 pub mod instance;
 pub mod json;
+pub mod parts;
+pub mod place;
 pub mod profile;
 pub mod shell;
 pub mod sources;

@@ -5,10 +5,11 @@
 use std::collections::BTreeMap;
 
 use super::complaint::{At, Complaints};
+use super::entries::Entries;
 use super::file::{IncludedFile, InputSpec, InputType, Run, TaskFile};
 use super::model::{Provider, Secret, WireName};
 use super::read::Spanned;
-use super::value::{Entries, Id};
+use super::value::Id;
 use super::work::{Check, ContextFrom, ContextSpec, Defaults, Output, Task};
 
 /// Checks a task file.
