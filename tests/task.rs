@@ -261,76 +261,80 @@ fn digests() -> Result<(), Failed> {
     Ok(())
 }
 
+/// Texts in which `@` stands for a value.
+const AROUND: &[&str] = &[
+    "@",
+    "'@'",
+    "\"@\"",
+    "x@y",
+    "$(echo @)",
+    "\"$(echo @)\"",
+    "\"$(echo \"@\")\"",
+    "`echo @`",
+    "$'@'",
+    "$'\\'@'",
+    "'\\'@",
+    "\"\\\"@\"",
+    "# @",
+    "a#@",
+    "# '\necho \"@\"",
+    "# \"\necho \"@\"",
+    "<<E\n@\nE",
+    "<<'E'\n@\nE",
+    "<<<@",
+    "<<<\"@\"",
+    "${x:-@}",
+    "${x:-\"@\"}",
+    "\"${x:-'@'}\"",
+    "$((1 << 2)) @",
+    ">/dev/null; echo \"@\"",
+    "\\@",
+    "\\\\@",
+    "\\\"@\\\"",
+    "\"a\"\"@\"",
+    "$\"@\"",
+    "\"$x\"'\"'@'\"'",
+    "(@)",
+    "'# '@",
+    "\"# \"@\"\"",
+    ";#'\n@",
+    "&&echo \"@\"",
+    "{ echo @; }",
+    "$@",
+    "$$'\\' '@",
+    "$'\\\\'@",
+    "<<\\E\n@\nE",
+    "\"a\\\\\"@",
+    "'@",
+];
+
+/// Values that a shell must not run.
+const VALUES: &[&str] = &[
+    "$(touch run)",
+    "`touch run`",
+    "'; touch run; '",
+    "\"; touch run; \"",
+    "\n touch run\n",
+    "E\ntouch run\n",
+    "\\'; touch run #",
+    "\\\"; touch run #",
+    "& touch run &",
+    "x' $(touch run) '",
+    ")\"; touch run; \"(",
+    "}\"; touch run; \"{",
+    "!touch run",
+    "# \ntouch run",
+];
+
 /// Whatever stands around a value, a shell runs nothing that the value says.
 #[expect(clippy::disallowed_methods, reason = "the shell itself is the judge of quoting")]
 fn shell() -> Result<(), Failed> {
-    let around = [
-        "@",
-        "'@'",
-        "\"@\"",
-        "x@y",
-        "$(echo @)",
-        "\"$(echo @)\"",
-        "\"$(echo \"@\")\"",
-        "`echo @`",
-        "$'@'",
-        "$'\\'@'",
-        "'\\'@",
-        "\"\\\"@\"",
-        "# @",
-        "a#@",
-        "# '\necho \"@\"",
-        "# \"\necho \"@\"",
-        "<<E\n@\nE",
-        "<<'E'\n@\nE",
-        "<<<@",
-        "<<<\"@\"",
-        "${x:-@}",
-        "${x:-\"@\"}",
-        "\"${x:-'@'}\"",
-        "$((1 << 2)) @",
-        ">/dev/null; echo \"@\"",
-        "\\@",
-        "\\\\@",
-        "\\\"@\\\"",
-        "\"a\"\"@\"",
-        "$\"@\"",
-        "\"$x\"'\"'@'\"'",
-        "(@)",
-        "'# '@",
-        "\"# \"@\"\"",
-        ";#'\n@",
-        "&&echo \"@\"",
-        "{ echo @; }",
-        "$@",
-        "$$'\\' '@",
-        "$'\\\\'@",
-        "<<\\E\n@\nE",
-        "\"a\\\\\"@",
-        "'@",
-    ];
-    let values = [
-        "$(touch run)",
-        "`touch run`",
-        "'; touch run; '",
-        "\"; touch run; \"",
-        "\n touch run\n",
-        "E\ntouch run\n",
-        "\\'; touch run #",
-        "\\\"; touch run #",
-        "& touch run &",
-        "x' $(touch run) '",
-        ")\"; touch run; \"(",
-        "}\"; touch run; \"{",
-        "!touch run",
-        "# \ntouch run",
-    ];
     let dir = tempfile::tempdir()?;
     let mut placed = 0;
-    for text in around {
-        for value in values {
+    for text in AROUND {
+        for value in VALUES {
             let text = format!("echo {}", text.replace('@', "\u{0}0\u{0}"));
-            let Ok(command) = plan::shell::put_in(&text, &[vec![value.to_owned()]]) else {
+            let Ok(command) = plan::shell::put_in(&text, &[vec![(*value).to_owned()]]) else {
                 continue;
             };
             placed += 1;
@@ -344,7 +348,7 @@ fn shell() -> Result<(), Failed> {
             }
         }
     }
-    if placed < 10 * values.len() {
+    if placed < 10 * VALUES.len() {
         return Err(format!("only {placed} values were put in").into());
     }
     Ok(())
