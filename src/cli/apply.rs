@@ -334,7 +334,10 @@ impl Target {
             let path = path.to_path_buf();
             move |source: io::Error| WorkspaceError::Io { action, path, source }
         };
-        fs::copy(&index, &copy).map_err(io("copy", &index))?;
+        // With the time of the original, by which git tells what may have changed since.
+        let facts = fs::symlink_metadata(&index).map_err(io("look at", &index))?;
+        tree::remove(&copy)?;
+        tree::copy_leaf(&index, &copy, &facts)?;
         let args = [args, &["--cached", "--3way"]].concat();
         let options = self.options(patch).await?.index(&copy);
         let ran = self.git.run(GitOperation::Apply, &args, options).await;

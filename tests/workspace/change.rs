@@ -319,3 +319,15 @@ fn the_patch_is_the_one_that_git_takes_without_an_index_too() {
     assert_eq!(code, 0, "{text}");
     assert_eq!(change.sha256, horseman::text::sha256(&change.patch));
 }
+
+#[test]
+fn a_change_of_the_same_length_right_after_the_base_is_seen() {
+    let ground = Ground::new();
+    for round in 0..10 {
+        let workspace = ground.workspace();
+        put(workspace.root(), "a.txt", "one\nTWO\nthree\n");
+        assert_eq!(kinds(&result(&workspace)), ["update a.txt"], "round {round}");
+        drop(workspace);
+        fs::remove_dir_all(ground.temp.path().join("attempt")).unwrap();
+    }
+}
