@@ -235,9 +235,9 @@ fn caches_are_private_or_read_where_they_lie() {
     assert!(workspace.read_extra().contains(&host));
     fs::remove_dir_all(root.join("deps")).unwrap();
     assert!(block(workspace.result()).unwrap().is_empty());
-    for bad in ["../x", "/x", "", ".git/x", "~/../x"] {
+    for (number, bad) in ["../x", "/x", "", ".git/x", "~/../x"].into_iter().enumerate() {
         plan.caches = vec![cache(bad, true)];
-        let dir = ground.temp.path().join(format!("bad{}", bad.len()));
+        let dir = ground.temp.path().join(format!("bad{number}"));
         let source = ground.source(&ground.repo);
         let error = block(Workspace::prepare(&ground.git, Some(&source), &plan, &dir)).unwrap_err();
         assert!(matches!(error, WorkspaceError::CachePath { .. }), "{bad}: {error}");
