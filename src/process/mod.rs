@@ -1,13 +1,156 @@
 //! Processes: how a confined command runs.
 //!
-//! In: a [`Launch`]. Out: a [`Running`] process tree, observed until it is [`Ended`]. Imported by
-//! `sandbox` alone, so that nothing starts without a proof (P2). Knows nothing of policy.
+//! In: a [`Launch`]. Out: a process tree under a reaper of our own, observed until it is [`Ended`].
+//! Imported by `sandbox` alone, so that nothing starts without a proof (P2). Knows nothing of
+//! policy, nor of what the confinement between fork and exec is.
+
+mod capture;
+mod family;
+mod reaper;
+mod spawn;
+mod sys;
+mod tree;
+mod wire;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+pub use family::{MARKER, end_leftovers};
+pub(crate) use reaper::{at, run as run_reaper};
+pub(crate) use spawn::{INNER, Inner, Streams, pump};
+pub(crate) use tree::{GRACE, Tree};
+pub(crate) use wire::Failure;
+pub use wire::Step;
+
+/// Why a command could not be started or driven.
+#[derive(Debug, Error)]
+pub enum ProcessError {
+    /// Our own binary can't be started.
+    #[error("failed to start the inner stage `{}`", binary.display())]
+    Spawn {
+        /// Our binary.
+        binary: PathBuf,
+        /// Cause.
+        #[source]
+        source: io::Error,
+    },
+    /// A pipe, socket or memory file between runner and reaper.
+    #[error("failed to {what}")]
+    Channel {
+        /// What was tried.
+        what: &'static str,
+        /// Cause.
+        #[source]
+        source: io::Error,
+    },
+    /// A step between fork and exec failed.
+    #[error("failed to prepare `{}`: {} failed", program.display(), step.name())]
+    Setup {
+        /// The program that was to run.
+        program: PathBuf,
+        /// The step.
+        step: Step,
+        /// Cause.
+        #[source]
+        source: io::Error,
+    },
+    /// The program does not exist: 127 for a shell.
+    #[error("`{}` is not found", program.display())]
+    NotFound {
+        /// The program.
+        program: PathBuf,
+    },
+    /// The program exists and can't be executed: 126 for a shell.
+    #[error("`{}` can't be executed", program.display())]
+    NotExecutable {
+        /// The program.
+        program: PathBuf,
+        /// Cause.
+        #[source]
+        source: io::Error,
+    },
+    /// The working folder can't be entered.
+    #[error("working folder `{}` can't be entered", cwd.display())]
+    Cwd {
+        /// The folder.
+        cwd: PathBuf,
+        /// Cause.
+        #[source]
+        source: io::Error,
+    },
+    /// The log can't be written.
+    #[error("failed to open the log `{}`", path.display())]
+    Log {
+        /// The log.
+        path: PathBuf,
+        /// Cause.
+        #[source]
+        source: io::Error,
+    },
+    /// The reaper ended before it said how the command ended.
+    #[error("the inner stage of `{}` is gone: {status}", program.display())]
+    Lost {
+        /// The program.
+        program: PathBuf,
+        /// How the inner stage ended.
+        status: String,
+    },
+    /// The reaper did not answer in time.
+    #[error("the inner stage of `{}` did not answer within {} s", program.display(), after.as_secs())]
+    Silent {
+        /// The program.
+        program: PathBuf,
+        /// How long it was given.
+        after: Duration,
+    },
+    /// Processes outlived SIGKILL; the workspace is still in use.
+    #[error("{count} processes of `{}` outlive SIGKILL", program.display())]
+    Unkillable {
+        /// The program.
+        program: PathBuf,
+        /// How many.
+        count: u32,
+    },
+    /// The command does not read any more, or was started without an open stdin.
+    #[error("the command's stdin is closed")]
+    StdinClosed,
+    /// The command did not read what was written.
+    #[error("the command took {written} of {length} bytes within {} s", after.as_secs())]
+    StdinFull {
+        /// Bytes that the pipe took.
+        written: usize,
+        /// Bytes that were to be written.
+        length: usize,
+        /// How long it was given.
+        after: Duration,
+    },
+}
+
+impl ProcessError {
+    /// The exit code that a shell gives when the program itself is the reason: 127 not found, 126
+    /// not executable. `None` for everything else.
+    pub const fn exit_code(&self) -> Option<u8> {
+        match self {
+            Self::NotFound { .. } => Some(127),
+            Self::NotExecutable { .. } => Some(126),
+            Self::Spawn { .. }
+            | Self::Channel { .. }
+            | Self::Setup { .. }
+            | Self::Cwd { .. }
+            | Self::Log { .. }
+            | Self::Lost { .. }
+            | Self::Silent { .. }
+            | Self::Unkillable { .. }
+            | Self::StdinClosed
+            | Self::StdinFull { .. } => None,
+        }
+    }
+}
 
 /// A command with everything decided.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,15 +3,337 @@
 //! In: a [`Cleared`] action and the attempt's [`Profile`]. Out: [`Confined`], which alone starts a
 //! process, and the [`Enforcement`]. Knows nothing of models, sessions or the transcript's files.
 
-/// Facts of the host, read once by cli.
+mod confined;
+mod enforcement;
+mod enumerate;
+mod environment;
+mod inner;
+mod layout;
+mod linux;
+mod probe;
+mod reach;
+mod running;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use thiserror::Error;
+
+pub use confined::Confined;
+pub use environment::environment;
+pub use inner::inner_stage;
+pub use linux::landlock::LandlockError;
+pub use probe::{Facts, facts};
+pub use running::{Observed, Running};
+
+pub use crate::process::{Capture, Cause, Ended, Output, ProcessError, Stdin, Step, end_leftovers};
+
+pub(crate) use crate::process::pump;
+
+use crate::approval::Cleared;
+use crate::policy::Action;
+use crate::process::Launch;
+use crate::profile::{Network, Profile};
+use crate::transcript::event::Enforcement;
+use layout::Layout;
+use linux::seccomp::UnixSockets;
+
+/// Facts of the host, read once by `cli`.
 #[derive(Clone, Debug)]
 pub struct Host {
-    /// Our executable.
-    pub binary: std::path::PathBuf,
-    /// Home folder.
-    pub home: Option<std::path::PathBuf>,
+    /// Our executable, absolute; started again as the inner stage.
+    pub binary: PathBuf,
+    /// Home folder of the user; its credential places are hidden from commands.
+    pub home: Option<PathBuf>,
     /// The runner's environment.
-    pub env: std::collections::BTreeMap<String, String>,
-    /// User id.
+    pub env: BTreeMap<String, String>,
+    /// Effective user id.
     pub uid: u32,
+}
+
+/// Folders of one attempt; absolute, existing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Working tree.
+    pub workspace: PathBuf,
+    /// Private HOME.
+    pub home: PathBuf,
+    /// Private TMPDIR.
+    pub tmp: PathBuf,
+    /// Readable whatever the profile says: the store that a clone borrows its objects from.
+    pub read_extra: Vec<PathBuf>,
+    /// Writable in every mode: private copies of caches.
+    pub write_extra: Vec<PathBuf>,
+    /// Value of `HORSEMAN_STATE`, which marks processes: the run's private state folder.
+    pub marker: String,
+    /// Whether the workspace is a clone or copy: nothing in it needs a carve-out.
+    pub is_disposable: bool,
+}
+
+/// Why a command can't be confined, started or driven. Never a command's output.
+#[derive(Debug, Error)]
+pub enum SandboxError {
+    /// The profile asks for what can't be enforced here: exit 15 (P3).
+    #[error("the required confinement can't be enforced: {}", list(items))]
+    Unenforceable {
+        /// Policy item and reason.
+        items: Vec<(String, String)>,
+        /// What the operator can do; may be empty.
+        hint: String,
+    },
+    /// A ruleset can't be made.
+    #[error(transparent)]
+    Landlock(#[from] LandlockError),
+    /// The system call filter can't be made.
+    #[error("failed to make the system call filter")]
+    Filter(#[source] seccompiler::BackendError),
+    /// The action is input for a command that runs already.
+    #[error("input for a running command is no command to confine")]
+    NotACommand,
+    /// The action is not input for the command it was given to.
+    #[error("only input can be written to a running command")]
+    NotInput,
+    /// A path or argument can't be handed to a program.
+    #[error("{what} of `{}` holds a NUL byte", program.display())]
+    Nul {
+        /// The program.
+        program: PathBuf,
+        /// `an argument`, `the environment`, `the working folder`.
+        what: &'static str,
+    },
+    /// Starting or driving the process failed.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+}
+
+impl SandboxError {
+    /// The exit code that a shell gives when the program itself is the reason: 127 not found, 126
+    /// not executable. `None` for everything else.
+    pub const fn exit_code(&self) -> Option<u8> {
+        match self {
+            Self::Process(error) => error.exit_code(),
+            Self::Unenforceable { .. }
+            | Self::Landlock(_)
+            | Self::Filter(_)
+            | Self::NotACommand
+            | Self::NotInput
+            | Self::Nul { .. } => None,
+        }
+    }
+}
+
+fn list(items: &[(String, String)]) -> String {
+    items.iter().map(|(item, why)| format!("{item}: {why}")).collect::<Vec<_>>().join("; ")
+}
+
+/// A confinement that was tried out here. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Sandbox {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    host: Arc<Host>,
+    profile: Profile,
+    place: Place,
+    facts: Arc<Facts>,
+    kind: Kind,
+    enforcement: Enforcement,
+    /// Ruleset and filter, made at the first use; made again when a root is another folder.
+    prepared: Mutex<Option<Arc<Prepared>>>,
+}
+
+/// Which layout a sandbox has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    /// An attempt's.
+    Attempt,
+    /// Our own git's: these roots are writable.
+    Narrow(Vec<PathBuf>),
+    /// No confinement, for this reason.
+    Open(String),
+}
+
+/// What the inner stage applies.
+#[derive(Debug)]
+struct Prepared {
+    /// Device and inode of each writable root: a rule holds for the folder, not for its name.
+    roots: Vec<Option<(u64, u64)>>,
+    ruleset: Option<OwnedFd>,
+    confinement: Vec<u8>,
+}
+
+impl Sandbox {
+    /// Tries the whole confinement out, by a run of our own binary inside it, and decides what is
+    /// in force.
+    ///
+    /// # Errors
+    ///
+    /// - [`SandboxError::Unenforceable`] when the profile asks for what can't be had here.
+    /// - Others when a part of the confinement can't even be made.
+    pub async fn probe(
+        host: &Host,
+        profile: &Profile,
+        place: &Place,
+    ) -> Result<Self, SandboxError> {
+        probe::attempt(host, profile, place).await
+    }
+
+    /// The narrow confinement of our own git: writes below `write` alone, reads everything but
+    /// credential places, no network. On a kernel without Landlock it is no confinement, and
+    /// [`Sandbox::enforcement`] says so.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Sandbox::confine`]; a folder of `write` must exist.
+    #[expect(clippy::unused_async, reason = "a later tier probes here")]
+    pub async fn narrow(
+        host: &Host,
+        write: &[PathBuf],
+        marker: &str,
+    ) -> Result<Self, SandboxError> {
+        probe::narrow(host, write, marker)
+    }
+
+    /// What is in force.
+    pub fn enforcement(&self) -> &Enforcement {
+        &self.inner.enforcement
+    }
+
+    /// The same confinement with another network.
+    #[must_use]
+    pub fn with_network(&self, network: Network) -> Self {
+        let profile = Profile { network, ..self.inner.profile.clone() };
+        self.changed(profile, self.inner.place.clone())
+    }
+
+    /// The same profile on another tree, which is a disposable one.
+    #[must_use]
+    pub fn with_workspace(&self, workspace: PathBuf) -> Self {
+        let place = Place { workspace, is_disposable: true, ..self.inner.place.clone() };
+        self.changed(self.inner.profile.clone(), place)
+    }
+
+    fn changed(&self, profile: Profile, place: Place) -> Self {
+        let inner = &self.inner;
+        Self::new(
+            Arc::clone(&inner.host),
+            profile,
+            place,
+            (Arc::clone(&inner.facts), inner.kind.clone()),
+        )
+    }
+
+    fn new(
+        host: Arc<Host>,
+        profile: Profile,
+        place: Place,
+        (facts, kind): (Arc<Facts>, Kind),
+    ) -> Self {
+        let enforcement = enforcement::decide(&host, &profile, &place, (&facts, &kind));
+        let prepared = Mutex::new(None);
+        Self { inner: Arc::new(Inner { host, profile, place, facts, kind, enforcement, prepared }) }
+    }
+
+    /// Confines a cleared command: the only maker of a [`Confined`].
+    ///
+    /// # Errors
+    ///
+    /// When ruleset or filter can't be made, or the action is no command.
+    pub fn confine(&self, cleared: Cleared) -> Result<Confined, SandboxError> {
+        if matches!(**cleared.action(), Action::Input(_)) {
+            return Err(SandboxError::NotACommand);
+        }
+        let exec = cleared.exec();
+        let launch = Launch {
+            program: exec.program.clone(),
+            argv: exec.argv.clone(),
+            cwd: exec.cwd.clone(),
+            env: exec.env.clone(),
+        };
+        check(&launch)?;
+        let prepared = self.prepared()?;
+        Ok(Confined::new(self.clone(), cleared, launch, prepared))
+    }
+
+    fn prepared(&self) -> Result<Arc<Prepared>, SandboxError> {
+        let layout = self.layout();
+        let roots: Vec<_> = layout.write.iter().map(|root| identity(root)).collect();
+        let mut slot = self.inner.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(prepared) = slot.as_ref().filter(|prepared| prepared.roots == roots) {
+            return Ok(Arc::clone(prepared));
+        }
+        let prepared = Arc::new(self.prepare(&layout, roots)?);
+        *slot = Some(Arc::clone(&prepared));
+        Ok(prepared)
+    }
+
+    fn layout(&self) -> Layout {
+        let Inner { host, profile, place, facts, kind, .. } = &*self.inner;
+        match kind {
+            Kind::Attempt => layout::layout(host, profile, place, &facts.homes),
+            Kind::Narrow(write) => layout::narrow(host, write, &facts.homes),
+            Kind::Open(_) => Layout::default(),
+        }
+    }
+
+    fn prepare(
+        &self,
+        layout: &Layout,
+        roots: Vec<Option<(u64, u64)>>,
+    ) -> Result<Prepared, SandboxError> {
+        let Inner { profile, facts, kind, .. } = &*self.inner;
+        let (keep, unix) = match kind {
+            Kind::Open(_) => {
+                return Ok(Prepared { roots, ruleset: None, confinement: Vec::new() });
+            }
+            Kind::Attempt => (0, facts.unix_sockets()),
+            Kind::Narrow(_) => (linux::FILE_CAPABILITIES, UnixSockets::NoConnect),
+        };
+        let mut denied = enumerate::resolve(&layout.denied);
+        for pattern in &layout.hidden {
+            let found = enumerate::find(pattern).map_err(|why| SandboxError::Unenforceable {
+                items: vec![("read".to_owned(), why)],
+                hint: String::new(),
+            })?;
+            denied.extend(found);
+        }
+        let read: Vec<PathBuf> =
+            layout.read.iter().filter_map(|root| fs::canonicalize(root).ok()).collect();
+        let read = enumerate::granted(&read, &denied);
+        let ruleset = linux::landlock::ruleset(facts.abi(), profile.network, &read, &layout.write)?;
+        let filter = linux::seccomp::filter(profile.network, unix).map_err(SandboxError::Filter)?;
+        let confinement = linux::encode(keep, &filter);
+        Ok(Prepared { roots, ruleset: Some(ruleset), confinement })
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt as _;
+    fs::metadata(path).ok().map(|data| (data.dev(), data.ino()))
+}
+
+fn check(launch: &Launch) -> Result<(), SandboxError> {
+    use std::os::unix::ffi::OsStrExt as _;
+    let nul = |what| SandboxError::Nul { program: launch.program.clone(), what };
+    if launch.argv.iter().any(|argument| argument.contains('\0')) {
+        return Err(nul("an argument"));
+    }
+    if launch.env.iter().any(|(name, value)| name.contains('\0') || value.contains('\0')) {
+        return Err(nul("the environment"));
+    }
+    if launch.cwd.as_os_str().as_bytes().contains(&0) {
+        return Err(nul("the working folder"));
+    }
+    Ok(())
+}
+
+/// Makes this process unreadable for other processes of the same user, and free of core dumps.
+/// `cli` calls it before a key is read (P6).
+pub fn harden_self() {
+    linux::harden();
 }

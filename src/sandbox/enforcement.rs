@@ -1,0 +1,158 @@
+//! Enforcement: what is in force, item by item, in words for the record.
+//!
+//! In: facts of the host and what was asked for. Out: an [`Enforcement`]. Pure.
+
+use std::collections::BTreeMap;
+
+use super::linux::landlock::SCOPES;
+use super::linux::seccomp::UnixSockets;
+use super::{Facts, Host, Kind, Place};
+use crate::profile::{Inherit, Network, Profile, SandboxMode};
+use crate::transcript::event::{Enforcement, Level};
+
+/// Decides the levels.
+pub(super) fn decide(
+    host: &Host,
+    profile: &Profile,
+    place: &Place,
+    (facts, kind): (&Facts, &Kind),
+) -> Enforcement {
+    let mut items = match kind {
+        Kind::Open(why) => open(host, why),
+        Kind::Attempt | Kind::Narrow(_) => confined(facts, profile, kind),
+    };
+    items.insert("limits", limits(host));
+    items.insert("environment", environment(profile));
+    if !matches!(kind, Kind::Open(_)) {
+        items.insert("protected", protected(profile, place));
+    }
+    Enforcement {
+        tier: if matches!(kind, Kind::Open(_)) { "none" } else { "landlock" }.to_owned(),
+        mode: profile.mode.name().to_owned(),
+        items: items.into_iter().map(|(item, level)| (item.to_owned(), level)).collect(),
+    }
+}
+
+fn confined(facts: &Facts, profile: &Profile, kind: &Kind) -> BTreeMap<&'static str, Level> {
+    let has_scopes = facts.abi() >= SCOPES;
+    let unix = match kind {
+        Kind::Narrow(_) => UnixSockets::NoConnect,
+        Kind::Attempt | Kind::Open(_) => facts.unix_sockets(),
+    };
+    let signals = if has_scopes {
+        full("landlock")
+    } else {
+        none("Landlock has scopes from ABI 6 on (Linux 6.12)")
+    };
+    BTreeMap::from([
+        (
+            "write",
+            partial(
+                "landlock",
+                "mode, owner, times and attributes of files outside can be changed where this \
+                 user owns them",
+            ),
+        ),
+        ("read", partial("landlock", "that a hidden file exists, and its size, can still be seen")),
+        ("network", network(profile.network)),
+        ("unix-sockets", unix_sockets(unix, profile.network, has_scopes)),
+        ("signals", signals),
+        (
+            "processes",
+            partial(
+                "landlock and seccomp",
+                "ids and command lines of other processes can be read in /proc",
+            ),
+        ),
+        ("secrets", full("landlock, environment and an undumpable runner")),
+        ("kill-on-exit", full("subreaper")),
+        ("set-id", full("seccomp and no_new_privs")),
+    ])
+}
+
+fn network(network: Network) -> Level {
+    match network {
+        Network::None => full("seccomp: no sockets but unix ones"),
+        Network::Full => partial(
+            "seccomp",
+            "the profile allows the network; only raw, packet and vsock sockets are denied",
+        ),
+    }
+}
+
+fn unix_sockets(unix: UnixSockets, network: Network, has_scopes: bool) -> Level {
+    let gap = if has_scopes { "" } else { "; abstract sockets are reachable before ABI 6" };
+    match (unix, network) {
+        (UnixSockets::NoConnect, Network::None) if has_scopes => {
+            full("seccomp and landlock: sockets of the host are within reach, so none connects")
+        }
+        (UnixSockets::NoConnect, Network::None) => {
+            full("seccomp: sockets of the host are within reach, so none connects")
+        }
+        (UnixSockets::NoConnect, Network::Full) => {
+            full("seccomp: sockets of the host are within reach, so none is made but in pairs")
+        }
+        (UnixSockets::Open, _) => partial(
+            "landlock",
+            &format!("no socket of the host was within reach; one made later would be{gap}"),
+        ),
+    }
+}
+
+fn limits(host: &Host) -> Level {
+    if host.uid == 0 {
+        partial("rlimit", "for uid 0 the kernel does not enforce the number of processes")
+    } else {
+        full("rlimit")
+    }
+}
+
+fn environment(profile: &Profile) -> Level {
+    match profile.env.inherit {
+        Inherit::All => {
+            partial("allow list", "the profile passes every variable but provider keys")
+        }
+        Inherit::None | Inherit::Core => full("allow list"),
+    }
+}
+
+fn protected(profile: &Profile, place: &Place) -> Level {
+    if profile.mode == SandboxMode::ReadOnly {
+        full("landlock: the workspace is not writable")
+    } else if place.is_disposable {
+        full("disposable workspace: enforced on the patch")
+    } else {
+        none("the profile names no protected paths")
+    }
+}
+
+fn open(host: &Host, why: &str) -> BTreeMap<&'static str, Level> {
+    let mut items: BTreeMap<&'static str, Level> =
+        ["write", "read", "network", "unix-sockets", "signals", "processes", "protected", "set-id"]
+            .into_iter()
+            .map(|item| (item, none(why)))
+            .collect();
+    let secrets = if host.uid == 0 {
+        none("root reads the memory of every process, the runner's too")
+    } else {
+        partial(
+            "environment and an undumpable runner",
+            "a key that comes from a file or command of this user can be had the same way",
+        )
+    };
+    items.insert("secrets", secrets);
+    items.insert("kill-on-exit", partial("subreaper", "an unconfined command can kill the reaper"));
+    items
+}
+
+fn full(layer: &str) -> Level {
+    Level::Full { layer: layer.to_owned() }
+}
+
+fn partial(layer: &str, why: &str) -> Level {
+    Level::Partial { layer: layer.to_owned(), why: why.to_owned() }
+}
+
+fn none(why: &str) -> Level {
+    Level::None { why: why.to_owned() }
+}

@@ -1,0 +1,175 @@
+//! Enumeration: how a folder is granted without some of what lies in it.
+//!
+//! In: roots and denied paths. Out: the paths to grant. Landlock's rights are a union along the
+//! path, so a folder above a denied place can't be granted itself; its other entries are, one by
+//! one. The names in such a folder can then not be listed: a right to list it would hold in the
+//! denied place as well.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::{Path, PathBuf};
+
+use globset::{GlobBuilder, GlobMatcher};
+
+/// Entries looked at for one glob. Ours; a tree with more is refused, not half searched.
+const GLOB_ENTRIES: usize = 200_000;
+
+/// What to grant: everything below `roots` but what lies at or below one of `denied`. A root that
+/// lies at or below a denied path wins: whoever names it means it.
+pub(crate) fn granted(roots: &[PathBuf], denied: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
+    let mut out = Vec::new();
+    for root in roots {
+        grant(root, denied, &mut out);
+    }
+    out
+}
+
+fn grant(path: &Path, denied: &BTreeSet<PathBuf>, out: &mut Vec<PathBuf>) {
+    // Sorted by components, so that everything below `path` follows it directly.
+    let is_below = |place: &&PathBuf| place.starts_with(path) && *place != path;
+    let holds_denied = denied.range(path.to_path_buf()..).find(|p| *p != path);
+    if !holds_denied.as_ref().is_some_and(is_below) {
+        out.push(path.to_owned());
+        return;
+    }
+    let Ok(entries) = fs::read_dir(path) else { return };
+    for entry in entries.flatten() {
+        let Ok(kind) = entry.file_type() else { continue };
+        let is_device = kind.is_block_device() || kind.is_char_device();
+        let child = entry.path();
+        // A link is no object of its own for Landlock: what it leads to is asked for.
+        if kind.is_symlink() || is_device || denied.contains(&child) {
+            continue;
+        }
+        grant(&child, denied, out);
+    }
+}
+
+/// Looks denied places up: real paths, as the kernel walks them. A place that is not there is
+/// denied below its deepest existing folder, so that it stays unreadable when it comes to be.
+pub(crate) fn resolve(places: &[PathBuf]) -> BTreeSet<PathBuf> {
+    places.iter().filter_map(|place| resolve_one(place)).collect()
+}
+
+fn resolve_one(place: &Path) -> Option<PathBuf> {
+    if let Ok(real) = fs::canonicalize(place) {
+        return Some(real);
+    }
+    let parent = place.parent()?;
+    Some(resolve_one(parent)?.join(place.file_name()?))
+}
+
+/// Finds what `pattern`, an absolute path or glob, names. `Err` with the reason when that can't be
+/// found out.
+pub(crate) fn find(pattern: &str) -> Result<Vec<PathBuf>, String> {
+    let is_glob = |part: &str| part.contains(['*', '?', '[', '{']);
+    if !is_glob(pattern) {
+        return Ok(resolve_one(Path::new(pattern.trim_end_matches('/'))).into_iter().collect());
+    }
+    let fixed: PathBuf = Path::new(pattern)
+        .components()
+        .take_while(|part| !is_glob(&part.as_os_str().to_string_lossy()))
+        .collect();
+    let glob = GlobBuilder::new(pattern)
+        .literal_separator(true)
+        .build()
+        .map_err(|error| format!("`{pattern}` is no glob: {error}"))?
+        .compile_matcher();
+    let mut found = Vec::new();
+    let mut left = GLOB_ENTRIES;
+    search(&fixed, &glob, &mut found, &mut left);
+    if left == 0 {
+        return Err(format!(
+            "`{pattern}` would have to be looked for in more than {GLOB_ENTRIES} entries"
+        ));
+    }
+    Ok(found)
+}
+
+fn search(folder: &Path, glob: &GlobMatcher, found: &mut Vec<PathBuf>, left: &mut usize) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        if *left == 0 {
+            return;
+        }
+        *left -= 1;
+        let path = entry.path();
+        if glob.is_match(&path) {
+            found.extend(resolve_one(&path));
+        } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            search(&path, glob, found, left);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use super::{find, granted, resolve};
+
+    fn tree() -> tempfile::TempDir {
+        let tree = tempfile::tempdir().unwrap();
+        for file in ["a/x", "home/.ssh/key", "home/.config/gh/t", "home/.config/git/c", "home/b"] {
+            let path = tree.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        std::os::unix::fs::symlink("home/.ssh", tree.path().join("link")).unwrap();
+        tree
+    }
+
+    fn names(root: &Path, paths: &[PathBuf]) -> BTreeSet<String> {
+        paths.iter().map(|p| p.strip_prefix(root).unwrap().display().to_string()).collect()
+    }
+
+    #[test]
+    fn siblings_of_a_denied_place_are_granted_one_by_one() {
+        let tree = tree();
+        let root = fs::canonicalize(tree.path()).unwrap();
+        let denied = resolve(&[root.join("home/.ssh"), root.join("home/.config/gh")]);
+        let paths = granted(std::slice::from_ref(&root), &denied);
+        let expected = ["a", "home/b", "home/.config/git"];
+        assert_eq!(names(&root, &paths), expected.map(str::to_owned).into());
+    }
+
+    #[test]
+    fn a_place_that_is_not_there_yet_stays_denied() {
+        let tree = tree();
+        let root = fs::canonicalize(tree.path()).unwrap();
+        let denied = resolve(&[root.join("home/.aws/credentials")]);
+        let paths = granted(std::slice::from_ref(&root), &denied);
+        assert_eq!(
+            names(&root, &paths),
+            ["a", "home/b", "home/.config", "home/.ssh"].map(str::to_owned).into()
+        );
+    }
+
+    #[test]
+    fn a_link_to_a_denied_place_denies_the_real_one() {
+        let tree = tree();
+        let root = fs::canonicalize(tree.path()).unwrap();
+        assert_eq!(resolve(&[root.join("link")]), [root.join("home/.ssh")].into());
+    }
+
+    #[test]
+    fn an_explicit_root_below_a_denied_place_wins() {
+        let tree = tree();
+        let root = fs::canonicalize(tree.path()).unwrap();
+        let denied = resolve(&[root.join("home")]);
+        let wanted = root.join("home/.config");
+        assert_eq!(granted(std::slice::from_ref(&wanted), &denied), [wanted]);
+    }
+
+    #[test]
+    fn globs_find_what_is_there() {
+        let tree = tree();
+        let root = fs::canonicalize(tree.path()).unwrap();
+        let pattern = format!("{}/**/k*", root.display());
+        assert_eq!(find(&pattern).unwrap(), [root.join("home/.ssh/key")]);
+        assert!(find("/nowhere-at-all/*").unwrap().is_empty());
+    }
+}

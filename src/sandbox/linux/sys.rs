@@ -1,0 +1,109 @@
+//! System calls of the confinement that have no safe wrapper.
+//!
+//! In: plain values. Out: `nix` results. Those that restrict are called by the forked child alone.
+
+#![expect(unsafe_code, reason = "landlock, seccomp and capabilities have no safe wrapper")]
+
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::unistd::{AccessFlags, access};
+
+/// `LANDLOCK_CREATE_RULESET_VERSION`: `landlock_create_ruleset(2)`.
+const CREATE_RULESET_VERSION: u32 = 1;
+
+/// `_LINUX_CAPABILITY_VERSION_3`: capget(2).
+const CAPABILITY_VERSION: u32 = 0x2008_0522;
+
+/// Highest number tried when the bounding set is emptied; the kernel knows 41 (capabilities(7)) and
+/// says EINVAL beyond its last.
+const CAPABILITY_LAST: u64 = 63;
+
+/// Landlock's ABI, or why there is none.
+pub(crate) fn landlock_abi() -> nix::Result<u32> {
+    // SAFETY: with the version flag the kernel reads no attributes.
+    let abi = unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            std::ptr::null::<libc::c_void>(),
+            0_usize,
+            CREATE_RULESET_VERSION,
+        )
+    };
+    Errno::result(abi).map(|abi| u32::try_from(abi).unwrap_or(0))
+}
+
+/// Restricts this thread by a ruleset.
+pub(super) fn landlock_restrict(ruleset: BorrowedFd<'_>) -> nix::Result<()> {
+    // SAFETY: takes a descriptor and flags.
+    let done = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0) };
+    Errno::result(done).map(drop)
+}
+
+/// Installs a filter: instructions of eight bytes each.
+pub(super) fn seccomp_install(filter: &[u8]) -> nix::Result<()> {
+    let mut program: Vec<libc::sock_filter> = filter
+        .chunks_exact(8)
+        .map(|bytes| libc::sock_filter {
+            code: u16::from_ne_bytes([bytes[0], bytes[1]]),
+            jt: bytes[2],
+            jf: bytes[3],
+            k: u32::from_ne_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
+        })
+        .collect();
+    let length = u16::try_from(program.len()).map_err(|_| Errno::EINVAL)?;
+    let program = libc::sock_fprog { len: length, filter: program.as_mut_ptr() };
+    // SAFETY: the program outlives the call and its length is right.
+    let done = unsafe {
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0_u32, &raw const program)
+    };
+    Errno::result(done).map(drop)
+}
+
+#[repr(C)]
+struct CapabilityHeader {
+    version: u32,
+    pid: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct CapabilityData {
+    effective: u32,
+    permitted: u32,
+    inheritable: u32,
+}
+
+/// Leaves this thread at most the capabilities in `keep`.
+pub(super) fn limit_capabilities(keep: u64) -> nix::Result<()> {
+    // SAFETY: takes integers.
+    let done = unsafe {
+        libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0_u64, 0_u64, 0_u64)
+    };
+    Errno::result(done)?;
+    for capability in (0..=CAPABILITY_LAST).filter(|capability| keep >> capability & 1 == 0) {
+        // EPERM without CAP_SETPCAP: no_new_privs keeps the bounding set from giving anything.
+        // SAFETY: takes integers.
+        unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0_u64, 0_u64, 0_u64) };
+    }
+    let mut header = CapabilityHeader { version: CAPABILITY_VERSION, pid: 0 };
+    let mut data = [CapabilityData::default(); 2];
+    // SAFETY: header and data are as version 3 wants them.
+    Errno::result(unsafe { libc::syscall(libc::SYS_capget, &raw mut header, data.as_mut_ptr()) })?;
+    for (set, shift) in data.iter_mut().zip([0_u32, 32]) {
+        let mask = u32::try_from(keep >> shift & u64::from(u32::MAX)).unwrap_or(0);
+        set.permitted &= mask;
+        set.effective = set.permitted;
+        set.inheritable = 0;
+    }
+    // SAFETY: header and data are as version 3 wants them.
+    let done = unsafe { libc::syscall(libc::SYS_capset, &raw mut header, data.as_ptr()) };
+    Errno::result(done).map(drop)
+}
+
+/// Whether this user may write to `path`, which for a socket is to connect.
+pub(crate) fn can_write(path: &Path) -> bool {
+    access(path, AccessFlags::W_OK).is_ok()
+}

@@ -1,0 +1,240 @@
+//! The probe: what this host can enforce, found out by doing it.
+//!
+//! In: host, profile, places. Out: a [`Sandbox`] that works, or what can't be enforced and what
+//! the operator can do (P3).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use tokio::time::timeout;
+
+use super::inner::trial_arguments;
+use super::linux::landlock::OLDEST;
+use super::linux::seccomp::UnixSockets;
+use super::{Host, Kind, Place, Sandbox, SandboxError, linux, reach};
+use crate::process::{Capture, Launch, ProcessError, Stdin, Step, Tree};
+use crate::profile::{Network, Profile, SandboxMode, Tier};
+
+/// How long the trial may take. It takes a few milliseconds; a loaded machine gets its time.
+const TRIAL_TIME: Duration = Duration::from_secs(20);
+
+/// What was found out about the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// Landlock's ABI, or why there is none.
+    pub landlock: Result<u32, String>,
+    /// Home folders of the host.
+    pub homes: Vec<PathBuf>,
+    /// Unix sockets of the host that this user can connect to.
+    pub sockets: Vec<PathBuf>,
+}
+
+impl Facts {
+    /// Landlock's ABI; 0 for none.
+    pub fn abi(&self) -> u32 {
+        self.landlock.as_ref().copied().unwrap_or(0)
+    }
+
+    pub(super) fn unix_sockets(&self) -> UnixSockets {
+        if self.sockets.is_empty() { UnixSockets::Open } else { UnixSockets::NoConnect }
+    }
+}
+
+/// Looks at the host. Sockets below `own` are the attempt's own.
+pub fn facts(host: &Host, own: &[&Path]) -> Facts {
+    Facts { sockets: reach::sockets(host, own), ..cheap_facts() }
+}
+
+fn cheap_facts() -> Facts {
+    let landlock = linux::landlock_abi().map_err(|errno| {
+        if errno == Errno::ENOSYS {
+            "the kernel has no Landlock, or a filter hides it".to_owned()
+        } else if errno == Errno::EOPNOTSUPP {
+            "Landlock is switched off at boot".to_owned()
+        } else {
+            format!("landlock_create_ruleset: {}", errno.desc())
+        }
+    });
+    let mut homes = vec![PathBuf::from("/root")];
+    let entries = fs::read_dir("/home").into_iter().flatten().flatten();
+    homes.extend(entries.filter(|e| e.file_type().is_ok_and(|k| k.is_dir())).map(|e| e.path()));
+    Facts { landlock, homes, sockets: Vec::new() }
+}
+
+/// Why Landlock can't be the tier here; `None` when it can.
+fn lack(facts: &Facts) -> Option<String> {
+    match &facts.landlock {
+        Err(why) => Some(why.clone()),
+        Ok(abi) if *abi < OLDEST => Some(format!(
+            "Landlock ABI {OLDEST} or later is needed (Linux 6.2), this kernel has {abi}: \
+             truncation can't be confined"
+        )),
+        Ok(_) => None,
+    }
+}
+
+const HINT: &str = "run on Linux 6.2 or later with `landlock` among the security modules (boot \
+                    parameter `lsm=`), and, in a container, with an engine whose filter lets \
+                    `landlock_*` through (Docker 23 or later); `horseman doctor` shows what is there";
+
+/// The sandbox of an attempt.
+pub(super) async fn attempt(
+    host: &Host,
+    profile: &Profile,
+    place: &Place,
+) -> Result<Sandbox, SandboxError> {
+    let host = Arc::new(host.clone());
+    let place = canonical(place);
+    let open = |why: &str| {
+        let parts = (Arc::new(cheap_facts()), Kind::Open(why.to_owned()));
+        Sandbox::new(Arc::clone(&host), profile.clone(), place.clone(), parts)
+    };
+    if profile.mode == SandboxMode::DangerFullAccess {
+        return Ok(open("`danger-full-access` confines nothing"));
+    }
+    let own: Vec<&Path> = [&place.workspace, &place.home, &place.tmp].map(PathBuf::as_path).into();
+    let facts = facts(&host, &own);
+    let lack = lack(&facts);
+    if let Some(why) = &lack
+        && !profile.require_sandbox
+        && profile.tier == Tier::Auto
+    {
+        return Ok(open(&format!("{why}; `require_sandbox` is false")));
+    }
+    let parts = (Arc::new(facts), Kind::Attempt);
+    let sandbox = Sandbox::new(Arc::clone(&host), profile.clone(), place.clone(), parts);
+    let mut items = sandbox.layout().conflicts;
+    let hint = if lack.is_some() { HINT.to_owned() } else { hint(&items) };
+    items.extend(lack.map(|why| ("sandbox".to_owned(), why)));
+    for root in missing(&sandbox) {
+        items.push(("write".to_owned(), format!("the root `{}` does not exist", root.display())));
+    }
+    if items.is_empty() {
+        items = trial(&sandbox).await?;
+    }
+    if items.is_empty() { Ok(sandbox) } else { Err(SandboxError::Unenforceable { items, hint }) }
+}
+
+/// The sandbox of our own git.
+pub(super) fn narrow(
+    host: &Host,
+    write: &[PathBuf],
+    marker: &str,
+) -> Result<Sandbox, SandboxError> {
+    let facts = cheap_facts();
+    let kind = match lack(&facts) {
+        Some(why) => Kind::Open(why),
+        None => Kind::Narrow(write.to_vec()),
+    };
+    let first = write.first().cloned().unwrap_or_else(|| PathBuf::from("/"));
+    let place = Place {
+        workspace: first.clone(),
+        home: first.clone(),
+        tmp: first,
+        read_extra: Vec::new(),
+        write_extra: Vec::new(),
+        marker: marker.to_owned(),
+        is_disposable: true,
+    };
+    let sandbox =
+        Sandbox::new(Arc::new(host.clone()), Profile::default(), place, (Arc::new(facts), kind));
+    sandbox.prepared()?;
+    Ok(sandbox)
+}
+
+fn missing(sandbox: &Sandbox) -> Vec<PathBuf> {
+    sandbox.layout().write.into_iter().filter(|root| !root.exists()).collect()
+}
+
+/// Real paths, as the kernel walks them.
+fn canonical(place: &Place) -> Place {
+    let real = |path: &PathBuf| fs::canonicalize(path).unwrap_or_else(|_| path.clone());
+    Place {
+        workspace: real(&place.workspace),
+        home: real(&place.home),
+        tmp: real(&place.tmp),
+        read_extra: place.read_extra.iter().map(real).collect(),
+        write_extra: place.write_extra.iter().map(real).collect(),
+        ..place.clone()
+    }
+}
+
+fn hint(items: &[(String, String)]) -> String {
+    let has = |wanted: &str| items.iter().any(|(item, _)| item == wanted);
+    if has("protected") {
+        "work on a clone or copy (`workspace.kind`), where protected paths are enforced on the \
+         patch, or name no protected paths"
+            .to_owned()
+    } else if has("tier") {
+        "use `tier: auto` or `tier: landlock`".to_owned()
+    } else if has("read") {
+        "keep what must not be read outside the writable roots".to_owned()
+    } else {
+        String::new()
+    }
+}
+
+/// Runs our own binary inside and returns what it found missing.
+async fn trial(sandbox: &Sandbox) -> Result<Vec<(String, String)>, SandboxError> {
+    let prepared = sandbox.prepared()?;
+    let inner = &sandbox.inner;
+    let roots: Vec<String> =
+        sandbox.layout().write.iter().map(|root| root.to_string_lossy().into_owned()).collect();
+    let network: Network = inner.profile.network;
+    let launch = Launch {
+        program: inner.host.binary.clone(),
+        argv: trial_arguments(network, &roots),
+        cwd: inner.place.workspace.clone(),
+        env: std::collections::BTreeMap::new(),
+    };
+    let limits = sandbox.limits();
+    let stage = sandbox.stage(&prepared, &limits, Some(TRIAL_TIME));
+    let started = Tree::start(&launch, &stage, Stdin::Null, &Capture::default()).await;
+    let mut tree = match started {
+        Ok(tree) => tree,
+        Err(ProcessError::Setup { step, source, .. }) => {
+            return Ok(vec![(item_of(step).to_owned(), format!("{}: {source}", step.name()))]);
+        }
+        Err(error @ (ProcessError::NotFound { .. } | ProcessError::NotExecutable { .. })) => {
+            return Ok(vec![("read".to_owned(), format!("our own binary: {error} inside"))]);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let has_ended = timeout(TRIAL_TIME, tree.wait(TRIAL_TIME)).await.is_ok_and(|r| r.is_ok());
+    let output = String::from_utf8_lossy(&tree.take_output().head).into_owned();
+    let is_done = tree.ended().is_some_and(|ended| ended.exit_code == Some(0));
+    if !has_ended || !is_done {
+        let how = tree.ended().map_or_else(
+            || format!("it did not end within {} s", TRIAL_TIME.as_secs()),
+            |ended| format!("exit code {:?}, signal {:?}", ended.exit_code, ended.signal),
+        );
+        return Ok(vec![("sandbox".to_owned(), format!("the trial run failed: {how}"))]);
+    }
+    Ok(output
+        .lines()
+        .filter_map(|line| line.split_once('\t'))
+        .map(|(item, why)| (item.to_owned(), why.to_owned()))
+        .collect())
+}
+
+/// The policy item that falls with a step.
+fn item_of(step: Step) -> &'static str {
+    match step {
+        Step::Landlock => "write",
+        Step::Seccomp => "network",
+        Step::NoNewPrivs => "set-id",
+        Step::Limits => "limits",
+        Step::Capabilities => "processes",
+        Step::Receive
+        | Step::Fork
+        | Step::Session
+        | Step::Streams
+        | Step::Signals
+        | Step::Cwd
+        | Step::Descriptors
+        | Step::Exec => "sandbox",
+    }
+}
