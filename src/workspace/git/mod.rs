@@ -275,6 +275,11 @@ impl Git {
         })
     }
 
+    /// A private folder that every command of ours may write; it goes with the scratch folder.
+    pub(crate) fn private(&self) -> &Path {
+        &self.outputs
+    }
+
     /// Runs git to its end. Standard output goes to a private file and comes back whole, however
     /// large; standard error is the text of the error.
     ///
