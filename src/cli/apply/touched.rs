@@ -71,7 +71,7 @@ pub(super) fn read(patch: &[u8]) -> Result<Vec<Touched>, String> {
                 Some(b' ') => {
                     hunk = (hunk.0.saturating_sub(1), hunk.1.saturating_sub(1));
                 }
-                Some(_) => {
+                Some(_) | None => {
                     return Err(at("a line of a hunk must start with ` `, `+`, `-` or `\\`"));
                 }
             }
