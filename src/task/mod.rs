@@ -45,7 +45,7 @@ pub fn read(name: &str, text: &str) -> Result<TaskFile, Complaints> {
 ///
 /// # Errors
 ///
-/// As [`read`].
+/// As [`read()`].
 pub fn read_included(name: &str, text: &str) -> Result<IncludedFile, Complaints> {
     read_as(name, text, check::included_file)
 }
@@ -54,7 +54,7 @@ pub fn read_included(name: &str, text: &str) -> Result<IncludedFile, Complaints>
 ///
 /// # Errors
 ///
-/// As [`read`].
+/// As [`read()`].
 pub fn read_permissions(name: &str, text: &str) -> Result<Permissions, Complaints> {
     read_as(name, text, |_, _| ())
 }
