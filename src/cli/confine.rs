@@ -12,7 +12,7 @@ use crate::plan::profile::{Places, built_in, resolve};
 use crate::profile::{Profile, Tier};
 use crate::run::record::chain;
 use crate::task::Complaints;
-use crate::task::value::Entries;
+use crate::task::entries::Entries;
 
 /// Runs one command confined; its exit status is the command's.
 pub(super) fn command(args: &SandboxArgs, surroundings: &Surroundings) -> ExitCode {

@@ -83,9 +83,14 @@ pub(super) fn run(args: &RunArgs, surroundings: &Surroundings) -> Exit {
     let work = Work { run: Rc::clone(&run), git, source, net: net_options(surroundings), state };
     let local = LocalSet::new();
     let exit = local.block_on(&runtime, work.carry_out());
-    // Anything that still runs is dropped here, before the reports say that nothing does.
+    // Anything that still runs is dropped here, before the reports say that nothing does; what lost
+    // its reaper is found by its marker.
     drop(local);
-    finish((args, surroundings.is_ci()), (&run, exit), &runtime, &work)
+    crate::sandbox::end_leftovers(&run.state);
+    let exit = finish((args, surroundings.is_ci()), (&run, exit), &runtime, &work);
+    // A name lookup that hangs on its own thread must not hold the exit (P1).
+    runtime.shutdown_background();
+    exit
 }
 
 /// The flag that is asked for and not built.

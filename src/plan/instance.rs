@@ -157,7 +157,7 @@ pub struct Context {
 pub enum ContextSource {
     /// A file of the workspace, relative.
     WorkspaceFile(String),
-    /// A file of the checkout, already read.
+    /// A file of the checkout, already read; not capped yet.
     Text(String),
     /// A command, run confined in the workspace after setup.
     Command(Command),

@@ -72,8 +72,8 @@ fn judge(policy: &Policy, exec: &Exec, input: Option<&str>) -> (Evaluation, Vec<
 }
 
 fn judge_patch(policy: &Policy, patch: &PatchAction) -> Evaluation {
-    let objections: Vec<String> =
-        patch.paths.iter().filter_map(|path| grounds::objection(&policy.grounds, path)).collect();
+    let objection = |path: &String| grounds::objection(&policy.grounds, &patch.base, path);
+    let objections: Vec<String> = patch.paths.iter().filter_map(objection).collect();
     let Some(first) = objections.first() else {
         return if patch.paths.is_empty() && policy.grounds.write_roots.is_empty() {
             forbidden("the sandbox is read-only")

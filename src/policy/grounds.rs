@@ -34,15 +34,15 @@ pub(super) fn check(grounds: &Grounds) -> Result<(), RuleError> {
     Ok(())
 }
 
-/// Why a patch must not touch `path`; `None` when it may.
-pub(super) fn objection(grounds: &Grounds, path: &str) -> Option<String> {
+/// Why a patch must not touch `path`, which resolves against `base`; `None` when it may.
+pub(super) fn objection(grounds: &Grounds, base: &Path, path: &str) -> Option<String> {
     if grounds.write_roots.is_empty() {
         return Some("the sandbox is read-only".to_owned());
     }
     if path.is_empty() || path.contains('\0') {
         return Some(format!("`{}` is not a path", path.escape_debug()));
     }
-    let absolute = resolve(&grounds.workspace, path);
+    let absolute = resolve(base, path);
     let is_inside = grounds.write_roots.iter().any(|root| absolute.starts_with(root));
     if !is_inside {
         let roots: Vec<String> =

@@ -31,7 +31,7 @@ pub use running::{Observed, Running};
 
 pub use crate::process::{Capture, Cause, Ended, Output, ProcessError, Stdin, Step, end_leftovers};
 
-pub(crate) use crate::process::pump;
+pub(crate) use crate::process::{input_pipe, pump};
 
 use crate::approval::Cleared;
 use crate::policy::Action;

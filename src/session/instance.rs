@@ -178,6 +178,7 @@ impl Work<'_> {
             sandbox: &stage.sandbox,
             logs: stage.logs.clone(),
             shell: stage.shell.clone(),
+            write_roots: stage.profile.write.clone(),
         };
         let new = |ledgers: &Ledgers| {
             let parts = (self.place.model, policy.clone(), ledgers.clone());
@@ -266,7 +267,7 @@ impl Work<'_> {
     }
 
     fn policy(&self, stage: &Stage<'_>) -> Result<Policy, Early> {
-        let profile = &self.instance.profile;
+        let profile = &stage.profile;
         let workspace = stage.workspace.root().to_path_buf();
         let write_roots = match profile.mode {
             SandboxMode::ReadOnly => Vec::new(),
