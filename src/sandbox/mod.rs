@@ -118,6 +118,20 @@ impl SandboxError {
         None
     }
 
+    /// Whether the command itself is the reason: its program or its working folder. Everything else
+    /// is a fault of the confinement.
+    pub const fn is_about_command(&self) -> bool {
+        matches!(
+            self,
+            Self::Nul { .. }
+                | Self::Process(
+                    ProcessError::NotFound { .. }
+                        | ProcessError::NotExecutable { .. }
+                        | ProcessError::Cwd { .. }
+                )
+        )
+    }
+
     /// The exit code that a shell gives when the program itself is the reason: 127 not found, 126
     /// not executable. `None` for everything else.
     pub const fn exit_code(&self) -> Option<u8> {

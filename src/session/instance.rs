@@ -224,16 +224,12 @@ impl Work<'_> {
             let usage = self.ledgers.own.borrow().usage() - before;
             self.run.transcript.append(&scope, attempt.completed(ended_processes, output, usage))?;
             self.run.transcript.sync()?;
-            let again = left > 0
-                && !attempt.failures.is_empty()
-                && matches!(attempt.end, End::Message(_) | End::GaveUp(_));
-            feedback = again.then(|| {
-                let reports: Vec<String> =
-                    attempt.failures.iter().map(|failure| failure.feedback.clone()).collect();
-                prompt::feedback(&reports, number, retry.max_attempts)
-            });
+            feedback = attempt
+                .feedback()
+                .filter(|_| left > 0)
+                .map(|reports| prompt::feedback(&reports, number, retry.max_attempts));
             self.last = Some(attempt);
-            if !again {
+            if feedback.is_none() {
                 break;
             }
         }
@@ -310,6 +306,9 @@ impl Conversation<'_> {
     /// Begins an attempt, with what the last one's verdict says.
     fn begin(&mut self, scope: Scope, feedback: Option<Item>) {
         self.scope = scope;
+        self.steps = 0;
+        self.calls = 0;
+        self.ground.patches.set(0);
         if let Some(item) = feedback {
             self.history.push(item);
         }
@@ -317,6 +316,27 @@ impl Conversation<'_> {
 }
 
 impl Attempt {
+    /// What another attempt could repair, in words for the model; `None` when nothing is wrong or
+    /// nothing can be repaired.
+    fn feedback(&self) -> Option<Vec<String>> {
+        let mut reports: Vec<String> =
+            self.failures.iter().map(|failure| failure.feedback.clone()).collect();
+        match &self.end {
+            End::Message(_) => {}
+            End::GaveUp(reason) => reports.push(format!("The attempt has no result: {reason}.")),
+            End::Budget(_)
+            | End::Wall
+            | End::Idle(_)
+            | End::Provider { .. }
+            | End::Denied(_)
+            | End::Sandbox(_)
+            | End::Setup(_)
+            | End::Stopped(_)
+            | End::Internal(_) => return None,
+        }
+        (!reports.is_empty()).then_some(reports)
+    }
+
     /// Exit status, kind and reason that this attempt stands for.
     fn outcome(&self) -> (Exit, String, String) {
         let (_, reason) = self.end.describe();

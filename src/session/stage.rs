@@ -379,7 +379,7 @@ impl From<AuthoredError> for Early {
             AuthoredError::Stopped(signal) => Self::stopped(signal),
             AuthoredError::Sandbox(error) => error.into(),
             AuthoredError::Record(error) => error.into(),
-            AuthoredError::NoProgram(_) | AuthoredError::Log { .. } => {
+            AuthoredError::Log { .. } => {
                 Self::setup("command", record::chain(&error))
             }
         }

@@ -62,6 +62,11 @@ impl Conversation<'_> {
             })
             .collect();
         let next = if response.incomplete.is_some() || calls.is_empty() {
+            // Calls of a response that was cut short are not carried out; each has its output all
+            // the same, or the history could not be sent again.
+            for call in &calls {
+                self.history.push(Item::output(call, "not run: the response was cut short"));
+            }
             Next::Over(final_message(&response))
         } else {
             let context = self.context();
