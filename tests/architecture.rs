@@ -183,3 +183,13 @@ fn nothing_says_where_it_was_made() {
         }
     }
 }
+
+#[test]
+fn the_readme_shows_the_table_of_exit_statuses() {
+    use horseman::exit::Exit;
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    for exit in Exit::ALL {
+        let row = format!("| {} | {} | {} |", exit.code(), exit.name(), exit.meaning());
+        assert!(text.contains(&row), "README.md lacks the row `{row}`");
+    }
+}
