@@ -13,7 +13,7 @@ use super::{Run, Signal, record};
 use crate::approval::{self, Span};
 use crate::plan::Command;
 use crate::policy::Exec;
-use crate::process::{Capture, Ended, Output, Stdin};
+use crate::process::{Capture, Cause, Ended, Output, Stdin};
 use crate::sandbox::{Sandbox, SandboxError};
 use crate::transcript::{Blob, Scope, TranscriptError};
 
@@ -39,7 +39,8 @@ pub struct Authored<'a> {
 /// How such a command ended.
 #[derive(Debug)]
 pub struct AuthoredDone {
-    /// How.
+    /// How. A program that can't be executed has ended with what a shell gives: 126, or 127 when
+    /// it isn't there.
     pub ended: Ended,
     /// Head and tail of what it wrote.
     pub output: Output,
@@ -88,8 +89,17 @@ impl Authored<'_> {
             .into_temp_path();
         let capture = Capture { log: Some(log.to_path_buf()), ..Capture::default() };
         let finished = run.stop.guard(confined.finish(Stdin::Null, capture, self.timeout)).await;
-        let (ended, output) = finished.map_err(|stopped| AuthoredError::Stopped(stopped.0))??;
-        let blob = run.transcript.blob_file(&log)?;
+        let finished = finished.map_err(|stopped| AuthoredError::Stopped(stopped.0))?;
+        let (ended, output, blob) = match finished {
+            Ok((ended, output)) => (ended, output, run.transcript.blob_file(&log)?),
+            // The program may be the agent's own work, so this is an outcome and no fault.
+            Err(error) => {
+                let Some(code) = error.exit_code() else { return Err(error.into()) };
+                let (ended, output) = not_run(code, &record::chain(&error));
+                let blob = run.transcript.blob(&output.head)?;
+                (ended, output, blob)
+            }
+        };
         run.transcript.append(scope, record::process_ended(&ended, Some(blob.clone()), None))?;
         Ok(AuthoredDone { ended, output, log: blob })
     }
@@ -102,7 +112,7 @@ impl Authored<'_> {
             Command::Argv(argv) => argv.clone(),
         };
         let name = argv.first().cloned().unwrap_or_default();
-        let program = if name.starts_with("./") || name.starts_with("../") {
+        let program = if name.contains('/') {
             Some(self.cwd.join(&name))
         } else {
             crate::path::find_program(&name, self.env.get("PATH"))
@@ -118,4 +128,20 @@ impl Authored<'_> {
             },
         })
     }
+}
+
+/// The end of a command whose program can't be executed, with the reason as its output.
+fn not_run(code: u8, why: &str) -> (Ended, Output) {
+    let head = format!("{why}\n").into_bytes();
+    let ended = Ended {
+        pid: 0,
+        exit_code: Some(i32::from(code)),
+        signal: None,
+        cause: Cause::Exited,
+        wall: Duration::ZERO,
+        cpu: Duration::ZERO,
+        output_bytes: head.len() as u64,
+        survivors: 0,
+    };
+    (ended, Output { head, omitted: 0, omitted_lines: 0, tail: Vec::new() })
 }
