@@ -272,6 +272,7 @@ fn read_docs(plan: &mut Plan, checkout: &Checkout<'_>) -> Result<(), LoadError> 
             left -= kept;
             instance.docs.push(ProjectDoc { path, text: text[..kept].to_owned() });
         }
+        instance.digest = crate::plan::json::digest(instance, checkout.root);
     }
     Ok(())
 }

@@ -185,7 +185,6 @@ impl Work {
 
     fn started(&self) -> Event {
         let plan = &self.run.plan;
-        let digests: String = plan.instances.iter().map(|instance| instance.digest.clone()).collect();
         let lines: serde_json::Map<String, serde_json::Value> = plan
             .instances
             .iter()
@@ -194,7 +193,7 @@ impl Work {
         Event::RunStarted {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             name: plan.name.clone(),
-            plan_sha256: crate::text::sha256(digests.as_bytes()),
+            plan_sha256: plan.digest(),
             inputs: plan.inputs.clone(),
             selected: plan.instances.iter().map(|instance| instance.id.clone()).collect(),
             operator: self.net.redacted(),
