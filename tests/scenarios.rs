@@ -20,7 +20,11 @@ fn main() {
         .flat_map(|folder| files(&root.join(folder)))
         .map(|path| {
             let name = path.strip_prefix(&root).unwrap().with_extension("");
-            Trial::test(name.to_string_lossy(), move || trial(&path))
+            let unmet = scenario::unmet(&path);
+            if let Some(reason) = &unmet {
+                eprintln!("skipped: {}: {reason}", name.display());
+            }
+            Trial::test(name.to_string_lossy(), move || trial(&path)).with_ignored_flag(unmet.is_some())
         })
         .collect();
     trials.sort_by(|left, right| left.name().cmp(right.name()));

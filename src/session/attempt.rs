@@ -51,7 +51,7 @@ impl Conversation<'_> {
         let live = self.store.borrow_mut().drain();
         for mut live in live {
             let was_running = live.running.ended().is_none();
-            count += live.running.survivors().await;
+            count += live.running.survivors().await + u32::from(was_running);
             let ended = live.running.stop().await;
             let ended = ended.map_err(|error| End::Sandbox(record::chain(&error)))?;
             if was_running && !live.is_recorded {

@@ -180,6 +180,13 @@ pub fn sweep(base: &Path, end: &dyn Fn(&Path) -> u32) -> Result<Vec<Swept>, Stat
 /// Takes the lock of a dead run; `None` for a live one and for what is no run.
 fn take(folder: &Path) -> Option<Dead> {
     let facts = fs::symlink_metadata(folder).ok().filter(fs::Metadata::is_dir)?;
+    let seconds = u64::try_from(facts.mtime()).unwrap_or(0);
+    let age = Clock::epoch_ms().saturating_sub(seconds.saturating_mul(1_000));
+    // One that is being made may have a lock that its own run hasn't taken yet.
+    let is_starting = folder.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+    if is_starting && age <= STARTING_MS {
+        return None;
+    }
     let path = folder.join("lock");
     match OpenOptions::new().write(true).custom_flags(nix::libc::O_NOFOLLOW).open(&path) {
         Ok(file) => {
@@ -187,8 +194,6 @@ fn take(folder: &Path) -> Option<Dead> {
             Some(Dead { _lock: Some(lock) })
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let seconds = u64::try_from(facts.mtime()).unwrap_or(0);
-            let age = Clock::epoch_ms().saturating_sub(seconds.saturating_mul(1_000));
             (age > STARTING_MS).then_some(Dead { _lock: None })
         }
         Err(_) => None,

@@ -47,6 +47,13 @@ struct Scenario {
     /// Arguments; the default runs `task.yml` into `$OUT`.
     #[serde(default)]
     args: Option<Vec<String>>,
+    /// Shell text that runs instead of the command, with `$HORSEMAN` and `$OUT`; it ends at the
+    /// first failure, and its exit status is the scenario's.
+    #[serde(default)]
+    drive: Option<String>,
+    /// What the host must let us do; see [`unmet`].
+    #[serde(default, rename = "needs")]
+    _needs: Vec<String>,
     /// Folder below the repository in which the command runs.
     #[serde(default)]
     cwd: String,
@@ -85,6 +92,8 @@ struct Planned {
     status: Option<u16>,
     headers: BTreeMap<String, String>,
     body: String,
+    /// Token counts as they are sent, instead of 100 in (40 cached) and 10 out (5 reasoning).
+    usage: Option<Value>,
     /// The stream breaks off inside its last item.
     cut: bool,
     /// No answer, ever.
@@ -129,9 +138,10 @@ impl Planned {
         for item in self.all_items() {
             event("response.output_item.done", json!({ "item": item }));
         }
-        let usage = json!({ "input_tokens": 100, "output_tokens": 10, "total_tokens": 110,
+        let counts = json!({ "input_tokens": 100, "output_tokens": 10, "total_tokens": 110,
             "input_tokens_details": { "cached_tokens": 40 },
             "output_tokens_details": { "reasoning_tokens": 5 } });
+        let usage = self.usage.clone().unwrap_or(counts);
         if self.stalls {
             let parts = vec![Part::Bytes(text.into_bytes())];
             return Reply::Answer(Answer { status: 200, headers, parts, end: End::Open });
@@ -228,16 +238,46 @@ pub fn run(path: &Path) -> Result<(), String> {
     let scenario: Scenario = serde_yaml::from_str(&text).map_err(|error| error.to_string())?;
     let first = Stage::make(&scenario)?;
     let left = first.act(&scenario)?;
-    first.check(&scenario.then, &left).map_err(|error| format!("{error}\n{}", left.show(&first)))?;
+    first
+        .check(&scenario.then, &left)
+        .and_then(|()| first.check_end(&scenario))
+        .map_err(|error| format!("{error}\n{}", left.show(&first)))?;
     first.check_clean()?;
     // The address of a server is part of the plan and differs each time.
-    let is_alike = scenario.signal.is_none() && scenario.server.is_none();
+    let is_alike =
+        scenario.signal.is_none() && scenario.server.is_none() && scenario.drive.is_none();
     if scenario.repeatable && is_alike && !scenario.then.no_record {
         let second = Stage::make(&scenario)?;
         second.act(&scenario)?;
         compare(&first, &second)?;
     }
     Ok(())
+}
+
+/// What the scenario needs and this host does not have; the reason why it is skipped.
+pub fn unmet(path: &Path) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Needs {
+        #[serde(default)]
+        needs: Vec<String>,
+    }
+    let text = fs::read_to_string(path).ok()?;
+    let Needs { needs } = serde_yaml::from_str(&text).ok()?;
+    needs.iter().find_map(|need| {
+        let probe = match need.as_str() {
+            // In a mount namespace of its own, so that the probe leaves nothing.
+            "tmpfs" => "unshare --mount mount -t tmpfs -o size=1m none /mnt",
+            "uid-drop" => "setpriv --reuid 65534 --regid 65534 --clear-groups true",
+            _ => return Some(format!("`{need}` is not a need that is known")),
+        };
+        let is_met = Command::new("sh")
+            .args(["-c", probe])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success());
+        (!is_met).then(|| format!("needs `{need}`, and `{probe}` fails here"))
+    })
 }
 
 /// Folders of one run.
@@ -363,8 +403,19 @@ impl Stage {
     fn act(&self, scenario: &Scenario) -> Result<Left, String> {
         let default = ["run", "task.yml", "--out", "$OUT"].map(str::to_owned).to_vec();
         let args = scenario.args.clone().unwrap_or(default);
-        let mut command = self.command(env!("CARGO_BIN_EXE_horseman"));
-        command.args(args.iter().map(|arg| self.fill(arg)));
+        let mut command = match &scenario.drive {
+            None => {
+                let mut command = self.command(env!("CARGO_BIN_EXE_horseman"));
+                command.args(args.iter().map(|arg| self.fill(arg)));
+                command
+            }
+            Some(text) => {
+                let mut command = self.command("bash");
+                command.args(["-euo", "pipefail", "-c", &self.fill(text)]).env("OUT", &self.out);
+                command.env("HORSEMAN", env!("CARGO_BIN_EXE_horseman"));
+                command
+            }
+        };
         command.current_dir(self.repository.join(&scenario.cwd));
         for (name, value) in &scenario.env {
             command.env(name, self.fill(value));
@@ -428,12 +479,16 @@ impl Stage {
             return Err("it panicked".to_owned());
         }
         self.check_files(then)?;
+        let expects_record =
+            !then.transcript.is_empty() || !then.transcript_lacks.is_empty() || then.report.is_some();
         if then.no_record {
             if self.out.exists() {
                 return Err("there is a record, expected none".to_owned());
             }
         } else if self.out.exists() {
             self.check_record(then)?;
+        } else if expects_record {
+            return Err("there is no record".to_owned());
         }
         self.check_server(then)?;
         then.shell.as_deref().map_or(Ok(()), |text| self.shell(text))
@@ -483,6 +538,48 @@ impl Stage {
             }
         }
         Ok(())
+    }
+
+    /// What holds for every end of `run`, whatever else a scenario expects: no record after 2 and 3,
+    /// else all reports, one terminal event as the last with the status that the process had, and
+    /// one completion for each call.
+    fn check_end(&self, scenario: &Scenario) -> Result<(), String> {
+        let is_run = scenario.args.as_ref().is_none_or(|args| args[0] == "run" && args.contains(&"$OUT".to_owned()));
+        if !is_run || scenario.drive.is_some() || self.is_void(scenario) {
+            return Ok(());
+        }
+        if matches!(scenario.then.exit, 2 | 3) {
+            return if self.out.exists() { Err("2 and 3 leave no record".to_owned()) } else { Ok(()) };
+        }
+        for name in ["transcript.jsonl", "report.json", "junit.xml", "summary.md"] {
+            if !self.out.join(name).is_file() {
+                return Err(format!("the record has no `{name}`"));
+            }
+        }
+        let records = self.records();
+        let ends = records.iter().filter(|record| record["type"] == "run.completed").count();
+        let last = records.last().cloned().unwrap_or_default();
+        if ends != 1 || last["type"] != "run.completed" || last["exit"] != scenario.then.exit {
+            return Err(format!("expected one run.completed, at the end, with the status: {last}"));
+        }
+        let count = |name: &str| {
+            let mut calls = BTreeMap::new();
+            for record in records.iter().filter(|record| record["type"] == name) {
+                let key = [&record["task"], &record["attempt"], &record["call"]];
+                *calls.entry(format!("{key:?}")).or_insert(0) += 1;
+            }
+            calls
+        };
+        let (proposed, completed) = (count("call.proposed"), count("call.completed"));
+        if proposed != completed || proposed.values().any(|times| *times != 1) {
+            return Err(format!("calls: proposed {proposed:?}, completed {completed:?}"));
+        }
+        Ok(())
+    }
+
+    /// Whether `prepare` put the record's folder there, so that it says nothing of this run.
+    fn is_void(&self, scenario: &Scenario) -> bool {
+        scenario.prepare.contains("$OUT")
     }
 
     fn check_server(&self, then: &Then) -> Result<(), String> {
@@ -601,11 +698,24 @@ fn is_part(part: &Value, whole: &Value) -> bool {
     }
 }
 
+/// The line without the one fact of the host that other tests change while this one runs: whether
+/// a unix socket lies within reach.
+fn without_host(line: &str) -> String {
+    let mut record: Value = serde_json::from_str(line).unwrap_or_default();
+    match record.pointer_mut("/event/enforced/items/unix-sockets") {
+        Some(item) => {
+            *item = Value::Null;
+            record.to_string()
+        }
+        None => line.to_owned(),
+    }
+}
+
 /// Both runs must have left the same transcript but for the published mask (P10).
 fn compare(first: &Stage, second: &Stage) -> Result<(), String> {
     let [left, right] = [first, second].map(|stage| {
         let text = fs::read_to_string(stage.out.join("transcript.jsonl")).unwrap_or_default();
-        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        let lines: Vec<String> = text.lines().map(without_host).collect();
         let blobs = stage.out.join("blobs");
         let place = horseman::transcript::mask::Place {
             path: stage.root.to_string_lossy().into_owned(),

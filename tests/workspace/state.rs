@@ -49,7 +49,8 @@ fn p9_the_next_start_clears_dead_runs_and_leaves_live_ones() {
     fs::set_permissions(dead.join("tasks/t/workspace/deep"), fs::Permissions::from_mode(0o000))
         .unwrap();
     let starting = base.join(".starting.1");
-    fs::create_dir(&starting).unwrap();
+    // Between making its lock and taking it: another start must not take it.
+    put(&starting, "lock", "");
     symlink(&outside, base.join("link")).unwrap();
     let ended: RefCell<Vec<PathBuf>> = RefCell::default();
     let swept = sweep(&base, &|folder| {
