@@ -71,8 +71,8 @@ fn profile(
         );
         return Ok(sandbox::default_profile());
     };
-    let is_file = named.contains('/')
-        || [".yml", ".yaml"].iter().any(|extension| named.ends_with(extension));
+    let is_file =
+        named.contains('/') || [".yml", ".yaml"].iter().any(|extension| named.ends_with(extension));
     let permissions = if is_file {
         let text = std::fs::read_to_string(surroundings.cwd.join(named))
             .map_err(|error| format!("permissions file `{named}`: {error}"))?;
@@ -143,7 +143,8 @@ pub(super) fn diagnose(args: &DoctorArgs, surroundings: &Surroundings) -> Exit {
         if args.json {
             all.insert(name, serde_json::to_value(&diagnosis).unwrap_or_default());
         } else {
-            let title = if args.task_file.is_some() { format!("task {name}\n") } else { String::new() };
+            let title =
+                if args.task_file.is_some() { format!("task {name}\n") } else { String::new() };
             print::data(&format!("{title}{}", diagnosis.table()));
         }
     }

@@ -66,9 +66,10 @@ struct Checkout<'a> {
 impl Files for Checkout<'_> {
     fn trusted(&self, path: &str) -> Result<Option<Vec<u8>>, String> {
         match (self.source, self.trusted) {
-            (Some(source), Some(commit)) => {
-                self.runtime.block_on(source.read_blob(commit, Path::new(path))).map_err(|e| chain(&e))
-            }
+            (Some(source), Some(commit)) => self
+                .runtime
+                .block_on(source.read_blob(commit, Path::new(path)))
+                .map_err(|e| chain(&e)),
             _ => self.checkout(path),
         }
     }
@@ -122,8 +123,7 @@ pub(super) fn load(
     let root = root.canonicalize().unwrap_or(root);
     let path = file.strip_prefix(&root).unwrap_or(&file).to_string_lossy().into_owned();
 
-    let mut checkout =
-        Checkout { runtime, root: &root, source: source.as_deref(), trusted: None };
+    let mut checkout = Checkout { runtime, root: &root, source: source.as_deref(), trusted: None };
     let own = read_text(checkout.checkout(&path), &named)?;
     let trust = trusted_commit(args, surroundings, &checkout, (&named, &own))?;
     checkout.trusted = trust.as_deref();
@@ -168,9 +168,8 @@ fn inputs(flags: &[String]) -> Result<Vec<(String, String)>, LoadError> {
 }
 
 fn read_text(read: Result<Option<Vec<u8>>, String>, named: &str) -> Result<String, LoadError> {
-    let wrong = |why: String| {
-        LoadError::Usage(format!("failed to read task file `{named}`: {why}"), None)
-    };
+    let wrong =
+        |why: String| LoadError::Usage(format!("failed to read task file `{named}`: {why}"), None);
     let bytes = read.map_err(wrong)?.ok_or_else(|| wrong("it is not there".to_owned()))?;
     String::from_utf8(bytes).map_err(|_| wrong("it is not UTF-8".to_owned()))
 }

@@ -126,8 +126,7 @@ fn finish(
     {
         let line = if message.ends_with('\n') { "" } else { "\n" };
         // A CI log takes commands from lines; what a model wrote must not be one.
-        let message =
-            if is_ci { crate::report::clean::log(message) } else { message.clone() };
+        let message = if is_ci { crate::report::clean::log(message) } else { message.clone() };
         print::data(&format!("{message}{line}"));
     }
     if !args.quiet || exit != Exit::Done {
@@ -359,7 +358,9 @@ fn out_folder(
     let failed = |path: &Path, error: &std::io::Error| {
         format!("failed to make `{}`: {error}", path.display())
     };
-    let out = if let Some(out) = &args.out { surroundings.cwd.join(out) } else {
+    let out = if let Some(out) = &args.out {
+        surroundings.cwd.join(out)
+    } else {
         let own = root.join(".horseman");
         std::fs::create_dir_all(&own).map_err(|error| failed(&own, &error))?;
         let ignore = own.join(".gitignore");

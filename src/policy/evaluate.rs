@@ -389,7 +389,12 @@ impl<'a> Found<'a> {
         let path = resolve(cwd, &target);
         is_descriptor
             || is_stream
-            || grounds::objection(&self.policy.grounds, &self.policy.grounds.workspace, &path.to_string_lossy()).is_none()
+            || grounds::objection(
+                &self.policy.grounds,
+                &self.policy.grounds.workspace,
+                &path.to_string_lossy(),
+            )
+            .is_none()
     }
 
     /// Adds everything up.

@@ -107,7 +107,10 @@ mod tests {
             assert!(objection(&grounds, &grounds.workspace, path).is_some(), "{path}");
         }
         let none = Grounds { write_roots: Vec::new(), ..grounds };
-        assert_eq!(objection(&none, Path::new("/"), "a").as_deref(), Some("the sandbox is read-only"));
+        assert_eq!(
+            objection(&none, Path::new("/"), "a").as_deref(),
+            Some("the sandbox is read-only")
+        );
     }
 
     #[test]

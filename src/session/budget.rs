@@ -79,11 +79,7 @@ impl Ledger {
             count("tool_calls", self.tool_calls, self.budget.tool_calls),
             count("input_tokens", self.usage.input_tokens, self.budget.input_tokens),
             count("output_tokens", self.usage.output_tokens, self.budget.output_tokens),
-            Spent {
-                limit: "usd",
-                used: self.usd,
-                of: self.budget.usd.unwrap_or(f64::INFINITY),
-            },
+            Spent { limit: "usd", used: self.usd, of: self.budget.usd.unwrap_or(f64::INFINITY) },
             Spent {
                 limit: "wall",
                 used: self.wall.as_secs_f64(),

@@ -101,11 +101,7 @@ impl CallGate<'_> {
 }
 
 impl Gate for CallGate<'_> {
-    fn start(
-        &self,
-        action: Action,
-        launch: Launch,
-    ) -> LocalFuture<'_, Result<Started, ToolError>> {
+    fn start(&self, action: Action, launch: Launch) -> LocalFuture<'_, Result<Started, ToolError>> {
         Box::pin(async move {
             let Launch { stdin, deadline, session } = launch;
             let confined = self.confine(self.pass(action)?, Some(session))?;

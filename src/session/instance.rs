@@ -75,7 +75,10 @@ pub async fn carry_out(
     let mut outcome = work.outcome(early);
     outcome.usage = own.borrow().usage();
     let usd = instance.model.prices.map(|_| own.borrow().usd());
-    if let Err(error) = run.transcript.append(&work.scope, completed(&outcome, work.attempts, work.last.as_ref(), usd)) {
+    if let Err(error) = run
+        .transcript
+        .append(&work.scope, completed(&outcome, work.attempts, work.last.as_ref(), usd))
+    {
         outcome.exit = Exit::Internal;
         outcome.reason = record::chain(&error);
     }
@@ -111,8 +114,9 @@ pub fn validate(instance: &Instance) -> Result<(), String> {
         crate::model::script::Script::read(name, text).map_err(|error| record::chain(&error))?;
     }
     if let Some(schema) = &instance.output.schema {
-        jsonschema::validator_for(schema)
-            .map_err(|error| format!("{}: `output.schema` can't be used: {error}", instance.span))?;
+        jsonschema::validator_for(schema).map_err(|error| {
+            format!("{}: `output.schema` can't be used: {error}", instance.span)
+        })?;
     }
     Ok(())
 }
@@ -222,7 +226,9 @@ impl Work<'_> {
             let (attempt, output) =
                 acceptance::accept(self.run, stage, &scope, (end, left > 0)).await;
             let usage = self.ledgers.own.borrow().usage() - before;
-            self.run.transcript.append(&scope, attempt.completed(ended_processes, output, usage))?;
+            self.run
+                .transcript
+                .append(&scope, attempt.completed(ended_processes, output, usage))?;
             self.run.transcript.sync()?;
             feedback = attempt
                 .feedback()

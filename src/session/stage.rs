@@ -67,9 +67,9 @@ impl<'a> Stage<'a> {
     ) -> Result<Self, Early> {
         let prepared =
             run.stop.guard(Workspace::prepare(git, source, &instance.workspace, &folder)).await;
-        let workspace = prepared.map_err(|stopped| Early::stopped(stopped.0))?.map_err(|error| {
-            Early { kind: "workspace".to_owned(), ..Early::workspace(error) }
-        })?;
+        let workspace = prepared
+            .map_err(|stopped| Early::stopped(stopped.0))?
+            .map_err(|error| Early { kind: "workspace".to_owned(), ..Early::workspace(error) })?;
         let profile = grounded(instance, (run, source), workspace.root());
         let mut read_extra = workspace.read_extra().to_vec();
         read_extra.push(run.host.binary.clone());
@@ -87,7 +87,8 @@ impl<'a> Stage<'a> {
             Ok(sandbox) => sandbox.enforcement().clone(),
             Err(error) => unenforced(instance, error),
         };
-        run.transcript.append(scope, started(run, instance, &profile, (enforced, workspace.notices())))?;
+        run.transcript
+            .append(scope, started(run, instance, &profile, (enforced, workspace.notices())))?;
         let sandbox = probed?;
         let env = environment(&profile.env, &run.host, &place, &run.secret_names);
         let shell = ["bash", "sh"]
@@ -170,7 +171,8 @@ impl<'a> Stage<'a> {
     /// Reads a context file of the workspace; a symlink out of it is refused.
     fn context_file(&self, path: &str, span: &crate::approval::Span) -> Result<String, Early> {
         let root = self.workspace.root();
-        let wrong = |why: String| Early::setup("context", format!("context file `{path}` ({span}): {why}"));
+        let wrong =
+            |why: String| Early::setup("context", format!("context file `{path}` ({span}): {why}"));
         let file = root.join(path).canonicalize().map_err(|error| wrong(error.to_string()))?;
         let root = root.canonicalize().map_err(|error| wrong(error.to_string()))?;
         if !file.starts_with(&root) {

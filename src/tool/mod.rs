@@ -121,11 +121,7 @@ pub enum ToolError {
 /// The way from an action to its effect: judged, cleared, confined, recorded, started.
 pub trait Gate {
     /// Starts the action's command under its confinement.
-    fn start(
-        &self,
-        action: Action,
-        launch: Launch,
-    ) -> LocalFuture<'_, Result<Started, ToolError>>;
+    fn start(&self, action: Action, launch: Launch) -> LocalFuture<'_, Result<Started, ToolError>>;
 
     /// Starts the action's command and waits for its end.
     fn finish(

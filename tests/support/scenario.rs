@@ -163,9 +163,10 @@ impl Planned {
                 "content": [{ "type": "output_text", "text": text }] }));
         }
         for call in &self.calls {
-            let arguments = call.raw.clone().unwrap_or_else(|| {
-                call.arguments.clone().unwrap_or_default().to_string()
-            });
+            let arguments = call
+                .raw
+                .clone()
+                .unwrap_or_else(|| call.arguments.clone().unwrap_or_default().to_string());
             items.push(json!({ "type": "function_call", "id": format!("fc_{}", call.id), "call_id": call.id,
                 "name": call.tool, "arguments": arguments }));
         }
@@ -345,7 +346,9 @@ impl Stage {
             }
         }
         if scenario.git {
-            stage.shell("git init -q -b main && git add -A && git commit -q --allow-empty -m base")?;
+            stage.shell(
+                "git init -q -b main && git add -A && git commit -q --allow-empty -m base",
+            )?;
         }
         if !scenario.prepare.is_empty() {
             stage.shell(&scenario.prepare)?;
@@ -507,11 +510,13 @@ impl Stage {
             }
         }
         for (name, expected) in &then.out_contains {
-            let text = fs::read_to_string(self.out.join(name)).map_err(|e| format!("{name}: {e}"))?;
+            let text =
+                fs::read_to_string(self.out.join(name)).map_err(|e| format!("{name}: {e}"))?;
             contains(name, &text, &self.fill_all(expected))?;
         }
         for (name, expected) in &then.out_lacks {
-            let text = fs::read_to_string(self.out.join(name)).map_err(|e| format!("{name}: {e}"))?;
+            let text =
+                fs::read_to_string(self.out.join(name)).map_err(|e| format!("{name}: {e}"))?;
             lacks(name, &text, &self.fill_all(expected))?;
         }
         Ok(())
@@ -721,7 +726,11 @@ fn compare(first: &Stage, second: &Stage) -> Result<(), String> {
             path: stage.root.to_string_lossy().into_owned(),
             name: "<root>".to_owned(),
         };
-        horseman::transcript::mask::mask(&lines, &|blob| fs::read(blobs.join(&blob.sha256)).ok(), &[place])
+        horseman::transcript::mask::mask(
+            &lines,
+            &|blob| fs::read(blobs.join(&blob.sha256)).ok(),
+            &[place],
+        )
     });
     for (at, (left, right)) in left.lines.iter().zip(&right.lines).enumerate() {
         if left != right {
