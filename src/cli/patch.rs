@@ -5,6 +5,7 @@
 //! that asked, of policy, or of the sandbox that it runs in.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -162,7 +163,7 @@ fn carry_out(
 /// Verifies the patch and, unless told not to, writes it.
 fn write(options: &PatchOptions, stdin: &[u8], disk: &Disk) -> Result<Staged, PatchFailure> {
     let text = std::str::from_utf8(stdin).map_err(|error| {
-        let line = stdin[..error.valid_up_to()].iter().filter(|&&byte| byte == b'\n').count() + 1;
+        let line = stdin[..error.valid_up_to()].split(|&byte| byte == b'\n').count();
         PatchFailure::Invalid(format!("line {line}: expected UTF-8 text, found other bytes"))
     })?;
     let patch = parse(text).map_err(|error| PatchFailure::Invalid(error.to_string()))?;
@@ -203,7 +204,7 @@ fn resolve_all(
                 PatchFailure::Refused(why) => {
                     PatchFailure::Refused(format!("`{path}` (line {line} of the patch): {why}"))
                 }
-                other => other,
+                other @ (PatchFailure::Invalid(_) | PatchFailure::Fault(_)) => other,
             })?;
             path.clone_from(&place.key);
             places.entry(place.key.clone()).or_insert(place);
@@ -287,7 +288,7 @@ fn success(options: &PatchOptions, edits: &[EditSummary]) -> String {
         for edit in edits.iter().filter(|edit| kinds.contains(&edit.kind)) {
             let path = edit.to.as_ref().unwrap_or(&edit.path);
             if seen.insert(path) {
-                out.push_str(&format!("{letter} {path}\n"));
+                let _ = writeln!(out, "{letter} {path}");
             }
         }
     }
@@ -302,7 +303,7 @@ fn success(options: &PatchOptions, edits: &[EditSummary]) -> String {
         } else {
             "only with look-alike characters taken as equal"
         };
-        out.push_str(&format!("Note: hunk {number} of {path} matched line {line} {how}.\n"));
+        let _ = writeln!(out, "Note: hunk {number} of {path} matched line {line} {how}.");
     }
     out
 }

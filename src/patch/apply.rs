@@ -92,7 +92,9 @@ pub fn apply(old: &[u8], hunks: &[Hunk]) -> Result<Applied, ApplyError> {
     let new = assemble(lines, &changes);
     if lines.len() == 0 && !lines.bom.is_empty() {
         // Alone, the byte order mark is the line that changes.
-        changes.iter_mut().for_each(|change| change.old.end = 1);
+        for change in &mut changes {
+            change.old.end = 1;
+        }
     }
     let placed = |spot: &Spot| Placed { line: spot.start + 1, len: spot.len, level: spot.level };
     Ok(Applied { new, hunks: spots.iter().map(placed).collect(), changes })

@@ -3,6 +3,8 @@
 //! In: old bytes and changed ranges. Out: a diff in git's form that `git apply` takes, and takes
 //! back. Knows nothing of files. No difference is searched for: the hunks said where they are.
 
+use std::fmt::Write as _;
+
 use super::apply::Change;
 
 /// Unchanged lines around a change.
@@ -35,15 +37,19 @@ pub fn unified(
     let mut out = format!("diff --git {} {}\n", quoted("a/", old_path), quoted("b/", new_path));
     let mode = |side: Side<'_>| if side.executable { "100755" } else { "100644" };
     match (from, to) {
-        (None, Some(side)) => out.push_str(&format!("new file mode {}\n", mode(side))),
-        (Some(side), None) => out.push_str(&format!("deleted file mode {}\n", mode(side))),
+        (None, Some(side)) => {
+            let _ = writeln!(out, "new file mode {}", mode(side));
+        }
+        (Some(side), None) => {
+            let _ = writeln!(out, "deleted file mode {}", mode(side));
+        }
         (Some(old), Some(new)) => {
             if old.executable != new.executable {
-                out.push_str(&format!("old mode {}\nnew mode {}\n", mode(old), mode(new)));
+                let _ = writeln!(out, "old mode {}\nnew mode {}", mode(old), mode(new));
             }
             if old_path != new_path {
                 let (from, to) = (quoted("", old_path), quoted("", new_path));
-                out.push_str(&format!("rename from {from}\nrename to {to}\n"));
+                let _ = writeln!(out, "rename from {from}\nrename to {to}");
             }
         }
         (None, None) => {}
@@ -90,19 +96,19 @@ fn hunk(lines: &[&[u8]], group: &[Change], shift: isize, out: &mut Vec<u8>) -> i
     );
     let mut at = start;
     for change in group {
-        for line in at..change.old.start {
-            push(b' ', lines[line], out);
+        for line in &lines[at..change.old.start] {
+            push(b' ', line, out);
         }
-        for line in change.old.clone() {
-            push(b'-', lines[line], out);
+        for line in &lines[change.old.clone()] {
+            push(b'-', line, out);
         }
         for line in &change.new {
             push(b'+', line, out);
         }
         at = change.old.end;
     }
-    for line in at..end {
-        push(b' ', lines[line], out);
+    for line in &lines[at..end] {
+        push(b' ', line, out);
     }
     shift.saturating_add_unsigned(added).saturating_sub_unsigned(removed)
 }
@@ -130,7 +136,9 @@ fn quoted(prefix: &str, path: &str) -> String {
             b'\n' => out.push_str("\\n"),
             b'\t' => out.push_str("\\t"),
             byte if plain(byte) => out.push(char::from(byte)),
-            byte => out.push_str(&format!("\\{byte:03o}")),
+            byte => {
+                let _ = write!(out, "\\{byte:03o}");
+            }
         }
     }
     out.push('"');

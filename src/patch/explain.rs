@@ -117,7 +117,7 @@ fn list(places: &[usize]) -> String {
         out.push_str(&(place + 1).to_string());
     }
     if places.len() > LISTED {
-        out.push_str(&format!(" and {} more", places.len() - LISTED));
+        let _ = write!(out, " and {} more", places.len() - LISTED);
     }
     out
 }

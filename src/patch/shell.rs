@@ -83,8 +83,7 @@ fn heredoc(text: &str) -> Option<String> {
 fn word(text: &str) -> Option<(String, &str)> {
     let mut out = String::new();
     let mut rest = text;
-    loop {
-        let Some(first) = rest.chars().next() else { break };
+    while let Some(first) = rest.chars().next() {
         match first {
             '\'' => {
                 let (inner, after) = rest[1..].split_once('\'')?;

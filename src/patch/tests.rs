@@ -1,6 +1,7 @@
 //! Tests of the pure part that need no files: chunks, shell text, random edits, sizes.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use proptest::prelude::*;
 
@@ -182,9 +183,12 @@ fn any_line() -> impl Strategy<Value = (String, bool)> {
     (content, any::<bool>())
 }
 
+/// Lines with whether they end in CRLF; for each line, and the end, whether it goes and what is
+/// added before it; whether the last line is open; whether there is a byte order mark.
+type Edited = (Vec<(String, bool)>, Vec<(bool, Vec<String>)>, bool, bool);
+
 /// What happens to each line, and what comes before it.
-fn any_edit() -> impl Strategy<Value = (Vec<(String, bool)>, Vec<(bool, Vec<String>)>, bool, bool)>
-{
+fn any_edit() -> impl Strategy<Value = Edited> {
     proptest::collection::vec(any_line(), 0..30).prop_flat_map(|lines| {
         let count = lines.len() + 1;
         let added = proptest::collection::vec("[a-z +@*-]{0,6}", 0..3);
@@ -211,11 +215,11 @@ proptest! {
         let mut wanted = Vec::new();
         for (number, (removed, added)) in edits.iter().enumerate() {
             for line in added {
-                body.push_str(&format!("+{line}\n"));
+                let _ = writeln!(body, "+{line}");
                 wanted.push(line.clone());
             }
             if let Some((content, _)) = lines.get(number) {
-                body.push_str(&format!("{}{content}\n", if *removed { '-' } else { ' ' }));
+                let _ = writeln!(body, "{}{content}", if *removed { '-' } else { ' ' });
                 if !removed {
                     wanted.push(content.clone());
                 }
@@ -231,9 +235,12 @@ proptest! {
         let staged = stage(&patch, &files, &Rules::default()).unwrap();
         let new = staged.files[0].new.clone().unwrap();
         let text = String::from_utf8(new.clone()).unwrap();
-        let text = match text.strip_prefix('\u{feff}') {
-            Some(rest) => { prop_assert!(bom); rest }
-            None => { prop_assert!(!bom); text.as_str() }
+        let text = if let Some(rest) = text.strip_prefix('\u{feff}') {
+            prop_assert!(bom);
+            rest
+        } else {
+            prop_assert!(!bom);
+            text.as_str()
         };
         let found: Vec<&str> = text
             .split_inclusive('\n')
@@ -255,9 +262,9 @@ proptest! {
             let files = BTreeMap::from(["b", "d"].map(|key| {
                 (key.to_owned(), Existing { bytes: b"x\n\nx\r\ny".to_vec(), executable: true })
             }));
-            let _ = stage(&patch, &files, &Rules { overwrite: true, ..Rules::default() });
+            drop(stage(&patch, &files, &Rules { overwrite: true, ..Rules::default() }));
         }
-        let _ = extract(&text);
+        drop(extract(&text));
     }
 
     /// No file panics, whatever its bytes.

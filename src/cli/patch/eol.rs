@@ -64,10 +64,9 @@ fn by_editorconfig(path: &Path, files: &[(PathBuf, String)]) -> Option<bool> {
             let Some((key, value)) = line.split_once('=') else { continue };
             let (key, value) = (key.trim().to_lowercase(), value.trim().to_lowercase());
             match (applies, key.as_str(), value.as_str()) {
-                (None, "root", "true") => answer = None,
+                (None, "root", "true") | (Some(true), "end_of_line", "unset") => answer = None,
                 (Some(true), "end_of_line", "crlf") => answer = Some(true),
                 (Some(true), "end_of_line", "lf" | "cr") => answer = Some(false),
-                (Some(true), "end_of_line", "unset") => answer = None,
                 _ => {}
             }
         }

@@ -5,6 +5,7 @@
 //! a link that appears between resolving and writing leads nowhere.
 
 use std::ffi::OsString;
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -26,7 +27,7 @@ const NAMES: usize = 2_000;
 
 /// The folders that a patch may change.
 pub(super) struct Roots {
-    roots: Vec<Root>,
+    all: Vec<Root>,
     base: PathBuf,
     protected: GlobSet,
 }
@@ -95,7 +96,7 @@ impl Roots {
             roots.push(Root { path, dir });
         }
         let protected = protected(&options.protected)?;
-        Ok(Self { roots, base, protected })
+        Ok(Self { all: roots, base, protected })
     }
 
     /// Resolves `path` and reads the file that stands there.
@@ -106,12 +107,12 @@ impl Roots {
             PatchFailure::Refused(format!(
                 "the path leads to `{}`, outside of `{}`; relative paths start at `{}`",
                 absolute.display(),
-                self.roots[0].path.display(),
+                self.all[0].path.display(),
                 self.base.display()
             ))
         };
         let (root, relative) = self
-            .roots
+            .all
             .iter()
             .enumerate()
             .find_map(|(number, root)| Some((number, absolute.strip_prefix(&root.path).ok()?)))
@@ -136,7 +137,7 @@ impl Roots {
 
     /// The path of a place for messages.
     pub(super) fn path(&self, place: &Resolved) -> PathBuf {
-        self.roots[place.root].path.join(&place.folder).join(&place.name)
+        self.all[place.root].path.join(&place.folder).join(&place.name)
     }
 
     /// Opens the folder of a place.
@@ -148,13 +149,13 @@ impl Roots {
     pub(super) fn folder_at(&self, root: usize, folder: &Path) -> nix::Result<OwnedFd> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-        beneath(&self.roots[root].dir, folder, flags)
+        beneath(&self.all[root].dir, folder, flags)
     }
 
     /// Reads the text file `name` in a folder relative to a root, if there is one.
     pub(super) fn text(&self, root: usize, folder: &Path, name: &str) -> Option<String> {
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-        let fd = beneath(&self.roots[root].dir, &folder.join(name), flags).ok()?;
+        let fd = beneath(&self.all[root].dir, &folder.join(name), flags).ok()?;
         let mut text = String::new();
         File::from(fd).take(1 << 20).read_to_string(&mut text).ok()?;
         Some(text)
@@ -165,7 +166,7 @@ impl Roots {
         let relative = place.folder.join(&place.name);
         // O_NONBLOCK: opening a FIFO must not wait for a writer (P1).
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-        let fd = match beneath(&self.roots[place.root].dir, &relative, flags) {
+        let fd = match beneath(&self.all[place.root].dir, &relative, flags) {
             Ok(fd) => fd,
             Err(Errno::ENOENT) => return Ok(None),
             Err(Errno::ELOOP) => {
@@ -215,7 +216,7 @@ impl Roots {
             .collect();
         let name = place.name.to_string_lossy();
         if let Some(like) = nearest(&name, names.iter().map(String::as_str)) {
-            out.push_str(&format!("; `{like}` stands in that folder"));
+            let _ = write!(out, "; `{like}` stands in that folder");
         }
         out
     }

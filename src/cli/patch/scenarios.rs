@@ -39,15 +39,15 @@ fn read_json(path: &Path) -> Option<Value> {
 }
 
 fn bytes(value: &Value) -> Vec<u8> {
-    match value {
-        Value::String(text) => text.clone().into_bytes(),
-        other => match (other.get("text"), other.get("latin1")) {
-            (Some(Value::String(text)), _) => text.clone().into_bytes(),
-            (_, Some(Value::String(text))) => {
-                text.chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect()
-            }
-            _ => panic!("{other} has neither text nor latin1"),
-        },
+    if let Value::String(text) = value {
+        return text.clone().into_bytes();
+    }
+    match (value.get("text"), value.get("latin1")) {
+        (Some(Value::String(text)), _) => text.clone().into_bytes(),
+        (_, Some(Value::String(text))) => {
+            text.chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect()
+        }
+        _ => panic!("{value} has neither text nor latin1"),
     }
 }
 

@@ -41,7 +41,7 @@ impl WriteError {
                 PatchFailure::Fault(text) => {
                     PatchFailure::Fault(format!("{text}; nothing was changed"))
                 }
-                other => other,
+                other @ (PatchFailure::Invalid(_) | PatchFailure::Refused(_)) => other,
             };
         }
         let left: Vec<String> =
