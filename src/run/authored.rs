@@ -136,7 +136,7 @@ impl Authored<'_> {
             Command::Argv(argv) => argv.clone(),
         };
         let name = argv.first().cloned().unwrap_or_default();
-        let program = if name.starts_with("./") || name.starts_with("../") {
+        let program = if name.contains('/') {
             Some(self.cwd.join(&name))
         } else {
             crate::path::find_program(&name, self.env.get("PATH"))
