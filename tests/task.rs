@@ -14,7 +14,15 @@
 //! `checkout:` lay single files over it (`\n` is a line end, `-` alone is no file). `UPDATE=1`
 //! writes what is found, and is refused in CI.
 
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a test: what can't be had ends it"
+)]
+
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -129,7 +137,7 @@ fn outcome(name: &str, text: &str) -> Result<String, String> {
             home: home.as_deref(),
         };
         task::read_permissions(&format!("{name}.yml"), text)
-            .and_then(|it| plan::profile::resolve(&it, &Default::default(), places))
+            .and_then(|it| plan::profile::resolve(&it, &task::entries::Entries::default(), places))
             .map(|permits| {
                 pretty(&serde_json::to_value(&permits.profile).expect("a profile is JSON"))
             })
@@ -157,7 +165,9 @@ fn run(path: &Path, is_update: bool) -> Result<(), Failed> {
     }
     let expected = fs::read_to_string(&wanted).unwrap_or_default();
     if other.exists() || expected != found {
-        return Err(format!("expected in {}:\n{expected}\nfound:\n{found}", wanted.display()).into());
+        return Err(
+            format!("expected in {}:\n{expected}\nfound:\n{found}", wanted.display()).into()
+        );
     }
     Ok(())
 }
@@ -193,10 +203,8 @@ fn torn(text: &str) -> Result<(), Failed> {
             let torn = format!("{}{middle}{}", &text[..at], &text[at..]);
             let cut = format!("{}{middle}", &text[..at]);
             for text in [torn, cut] {
-                if let Err(complaints) = task::read("t.yml", &text) {
-                    if complaints.is_empty() {
-                        return Err("refused without a complaint".into());
-                    }
+                if task::read("t.yml", &text).is_err_and(|complaints| complaints.is_empty()) {
+                    return Err("refused without a complaint".into());
                 }
             }
         }
@@ -214,6 +222,8 @@ fn trials(is_update: bool) -> Vec<Trial> {
     let mut trials = vec![
         Trial::test("schema", move || schema(is_update)),
         Trial::test("limits", limits),
+        Trial::test("shell", shell),
+        Trial::test("digests", digests),
     ];
     for path in paths {
         let name = path.file_stem().map(|it| it.to_string_lossy().into_owned()).unwrap_or_default();
@@ -234,6 +244,116 @@ fn trials(is_update: bool) -> Vec<Trial> {
     trials
 }
 
+/// Where the repository lies changes no digest, so that shards on two machines agree.
+fn digests() -> Result<(), Failed> {
+    let text = fs::read_to_string(folder().join("everything-built.yml"))?;
+    let mut digests = Vec::new();
+    for root in ["/repo", "/elsewhere/checkout"] {
+        let mut case = case("everything-built", &text);
+        case.request.root = PathBuf::from(root);
+        let plan = plan::make(&case.request, &case).map_err(|it| it.to_string())?;
+        digests.push((plan.digest(), plan.instances.into_iter().map(|it| it.digest).collect()));
+    }
+    let other: (String, Vec<String>) = digests.remove(0);
+    if digests != [other] {
+        return Err("the digests differ".into());
+    }
+    Ok(())
+}
+
+/// Texts in which `@` stands for a value.
+const AROUND: &[&str] = &[
+    "@",
+    "'@'",
+    "\"@\"",
+    "x@y",
+    "$(echo @)",
+    "\"$(echo @)\"",
+    "\"$(echo \"@\")\"",
+    "`echo @`",
+    "$'@'",
+    "$'\\'@'",
+    "'\\'@",
+    "\"\\\"@\"",
+    "# @",
+    "a#@",
+    "# '\necho \"@\"",
+    "# \"\necho \"@\"",
+    "<<E\n@\nE",
+    "<<'E'\n@\nE",
+    "<<<@",
+    "<<<\"@\"",
+    "${x:-@}",
+    "${x:-\"@\"}",
+    "\"${x:-'@'}\"",
+    "$((1 << 2)) @",
+    ">/dev/null; echo \"@\"",
+    "\\@",
+    "\\\\@",
+    "\\\"@\\\"",
+    "\"a\"\"@\"",
+    "$\"@\"",
+    "\"$x\"'\"'@'\"'",
+    "(@)",
+    "'# '@",
+    "\"# \"@\"\"",
+    ";#'\n@",
+    "&&echo \"@\"",
+    "{ echo @; }",
+    "$@",
+    "$$'\\' '@",
+    "$'\\\\'@",
+    "<<\\E\n@\nE",
+    "\"a\\\\\"@",
+    "'@",
+];
+
+/// Values that a shell must not run.
+const VALUES: &[&str] = &[
+    "$(touch run)",
+    "`touch run`",
+    "'; touch run; '",
+    "\"; touch run; \"",
+    "\n touch run\n",
+    "E\ntouch run\n",
+    "\\'; touch run #",
+    "\\\"; touch run #",
+    "& touch run &",
+    "x' $(touch run) '",
+    ")\"; touch run; \"(",
+    "}\"; touch run; \"{",
+    "!touch run",
+    "# \ntouch run",
+];
+
+/// Whatever stands around a value, a shell runs nothing that the value says.
+#[expect(clippy::disallowed_methods, reason = "the shell itself is the judge of quoting")]
+fn shell() -> Result<(), Failed> {
+    let dir = tempfile::tempdir()?;
+    let mut placed = 0;
+    for text in AROUND {
+        for value in VALUES {
+            let text = format!("echo {}", text.replace('@', "\u{0}0\u{0}"));
+            let Ok(command) = plan::shell::put_in(&text, &[vec![(*value).to_owned()]]) else {
+                continue;
+            };
+            placed += 1;
+            std::process::Command::new("bash")
+                .args(["-c", &command])
+                .current_dir(dir.path())
+                .stdin(std::process::Stdio::null())
+                .output()?;
+            if dir.path().join("run").exists() {
+                return Err(format!("a value ran: {command}").into());
+            }
+        }
+    }
+    if placed < 10 * VALUES.len() {
+        return Err(format!("only {placed} values were put in").into());
+    }
+    Ok(())
+}
+
 /// Size, depth, values and aliases are bounded.
 fn limits() -> Result<(), Failed> {
     let deep = format!("version: 1\nx: {}{}", "[".repeat(100), "]".repeat(100));
@@ -242,12 +362,12 @@ fn limits() -> Result<(), Failed> {
     let mut bomb = "a0: &a0 [1, 1]\n".to_owned();
     for level in 1..40 {
         let below = level - 1;
-        bomb += &format!("a{level}: &a{level} [*a{below}, *a{below}]\n");
+        writeln!(bomb, "a{level}: &a{level} [*a{below}, *a{below}]")?;
     }
     let mut chain = "a0: &a0 [1]\n".to_owned();
     for level in 1..80 {
         let below = level - 1;
-        chain += &format!("a{level}: &a{level} [*a{below}]\n");
+        writeln!(chain, "a{level}: &a{level} [*a{below}]")?;
     }
     for (text, words) in [
         (deep, "nested at most 64 levels"),

@@ -1,5 +1,5 @@
 //! Workspaces against real git, in repositories made for each test.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a panic is how a test reports")]
+#![expect(clippy::unwrap_used, reason = "a panic is how a test reports")]
 
 #[path = "workspace/support.rs"]
 mod support;

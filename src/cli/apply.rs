@@ -315,7 +315,7 @@ impl Target {
             }
         }
         // The check passed, so only the disk can fail now; then everything is put back.
-        let backup = Backup::take(&self.to, touched)?;
+        let backup = Backup::take(self.git.private(), (&self.to, touched))?;
         if let Err(error) =
             self.git.run(GitOperation::Apply, &args, self.options(patch).await?).await
         {
@@ -329,12 +329,15 @@ impl Target {
     async fn rehearse(&self, args: &[&str], patch: &[u8]) -> Result<(), ApplyError> {
         let Some(source) = &self.source else { return Ok(()) };
         let (index, copy) =
-            (source.git_dir().join("index"), source.git_dir().join("horseman-index"));
+            (source.git_dir().join("index"), self.git.private().join("merge-index"));
         let io = |action, path: &Path| {
             let path = path.to_path_buf();
             move |source: io::Error| WorkspaceError::Io { action, path, source }
         };
-        fs::copy(&index, &copy).map_err(io("copy", &index))?;
+        // With the time of the original, by which git tells what may have changed since.
+        let facts = fs::symlink_metadata(&index).map_err(io("look at", &index))?;
+        tree::remove(&copy)?;
+        tree::copy_leaf(&index, &copy, &facts)?;
         let args = [args, &["--cached", "--3way"]].concat();
         let options = self.options(patch).await?.index(&copy);
         let ran = self.git.run(GitOperation::Apply, &args, options).await;
@@ -398,10 +401,10 @@ struct Backup {
 }
 
 impl Backup {
-    fn take(root: &Path, touched: &[Touched]) -> Result<Self, ApplyError> {
-        let folder = tempfile::TempDir::new().map_err(|source| WorkspaceError::Io {
-            action: "make",
-            path: PathBuf::from("a temporary folder"),
+    fn take(private: &Path, (root, touched): (&Path, &[Touched])) -> Result<Self, ApplyError> {
+        let folder = tempfile::TempDir::new_in(private).map_err(|source| WorkspaceError::Io {
+            action: "make a folder in",
+            path: private.to_path_buf(),
             source,
         })?;
         let mut paths = Vec::new();
@@ -433,5 +436,36 @@ impl Backup {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use tempfile::TempDir;
+
+    use super::{Backup, touched};
+
+    #[test]
+    fn p7_half_a_patch_is_put_back() {
+        let (root, private) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        let (root, private) = (root.path(), private.path());
+        fs::write(root.join("a"), "before").unwrap();
+        fs::write(root.join("b"), "gone").unwrap();
+        let patch = b"diff --git a/a b/a\nindex 1..2\ndiff --git a/b b/c/d\nrename from b\n\
+            rename to c/d\n";
+        let touched = touched::read(patch).unwrap();
+        let backup = Backup::take(private, (root, &touched)).unwrap();
+        fs::write(root.join("a"), "half").unwrap();
+        fs::remove_file(root.join("b")).unwrap();
+        fs::create_dir(root.join("c")).unwrap();
+        fs::write(root.join("c/d"), "new").unwrap();
+        backup.put_back(root).unwrap();
+        let read = |path: &str| fs::read_to_string(root.join(Path::new(path))).ok();
+        assert_eq!(read("a").as_deref(), Some("before"));
+        assert_eq!(read("b").as_deref(), Some("gone"));
+        assert_eq!(read("c/d"), None);
     }
 }

@@ -65,7 +65,7 @@ pub(super) enum Command {
     Sandbox(SandboxArgs),
     /// Says what this host can enforce, by which layer, and why not
     Doctor(DoctorArgs),
-    /// Applies one apply_patch text from stdin
+    /// Applies one `apply_patch` text from stdin
     Patch(PatchArgs),
     /// One prompt without a task file (not built yet)
     #[command(hide = true)]
@@ -194,7 +194,7 @@ pub(super) enum RulesCommand {
         /// Prints indented JSON
         #[arg(long)]
         pretty: bool,
-        /// Tries an absolute program as its name, where a host_executable allows it
+        /// Tries an absolute program as its name, where a `host_executable` allows it
         #[arg(long)]
         resolve_host_executables: bool,
         /// Command with its arguments

@@ -12,7 +12,7 @@ use crate::plan::profile::{Places, built_in, resolve};
 use crate::profile::{Profile, Tier};
 use crate::run::record::chain;
 use crate::task::Complaints;
-use crate::task::value::Entries;
+use crate::task::entries::Entries;
 
 /// Runs one command confined; its exit status is the command's.
 pub(super) fn command(args: &SandboxArgs, surroundings: &Surroundings) -> ExitCode {
@@ -44,9 +44,8 @@ pub(super) fn command(args: &SandboxArgs, surroundings: &Surroundings) -> ExitCo
     };
     crate::sandbox::harden_self();
     let request = sandbox::Request { profile, workspace, argv: args.command.clone() };
-    let runtime = match super::runtime() {
-        Ok(runtime) => runtime,
-        Err(_) => return ExitCode::from(sandbox::UNCONFINED),
+    let Ok(runtime) = super::runtime() else {
+        return ExitCode::from(sandbox::UNCONFINED);
     };
     let ran = runtime.block_on(sandbox::run(&surroundings.host, &request, &[]));
     // A reader of stdin may still wait for its next line; it must not hold the exit.
@@ -72,8 +71,8 @@ fn profile(
         );
         return Ok(sandbox::default_profile());
     };
-    let is_file = named.contains('/')
-        || [".yml", ".yaml"].iter().any(|extension| named.ends_with(extension));
+    let is_file =
+        named.contains('/') || [".yml", ".yaml"].iter().any(|extension| named.ends_with(extension));
     let permissions = if is_file {
         let text = std::fs::read_to_string(surroundings.cwd.join(named))
             .map_err(|error| format!("permissions file `{named}`: {error}"))?;
@@ -144,7 +143,8 @@ pub(super) fn diagnose(args: &DoctorArgs, surroundings: &Surroundings) -> Exit {
         if args.json {
             all.insert(name, serde_json::to_value(&diagnosis).unwrap_or_default());
         } else {
-            let title = if args.task_file.is_some() { format!("task {name}\n") } else { String::new() };
+            let title =
+                if args.task_file.is_some() { format!("task {name}\n") } else { String::new() };
             print::data(&format!("{title}{}", diagnosis.table()));
         }
     }

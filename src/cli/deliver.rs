@@ -53,7 +53,8 @@ pub(super) fn command(args: &ApplyArgs, surroundings: &Surroundings) -> Exit {
             return Exit::Setup;
         }
     };
-    let to = args.to.as_ref().map_or_else(|| target(task, surroundings), |to| surroundings.cwd.join(to));
+    let to =
+        args.to.as_ref().map_or_else(|| target(task, surroundings), |to| surroundings.cwd.join(to));
     let how = How {
         on_other_base: if args.three_way { OtherBase::Merge } else { OtherBase::Refuse },
         commit: args.commit.then(|| message(&report, task)),
@@ -83,10 +84,12 @@ pub(super) async fn after_run(run: &Run, git: &Rc<Git>, report: &Report) -> Exit
 fn pick<'a>(report: &'a Report, id: Option<&str>) -> Result<&'a Task, String> {
     let with_patch = || report.tasks.iter().filter(|task| task.patch.is_some());
     match id {
-        Some(id) => report.tasks.iter().find(|task| task.id == id || task.task == id).ok_or_else(|| {
-            let ids: Vec<&str> = report.tasks.iter().map(|task| task.id.as_str()).collect();
-            format!("the run has no task `{id}`; it has `{}`", ids.join("`, `"))
-        }),
+        Some(id) => {
+            report.tasks.iter().find(|task| task.id == id || task.task == id).ok_or_else(|| {
+                let ids: Vec<&str> = report.tasks.iter().map(|task| task.id.as_str()).collect();
+                format!("the run has no task `{id}`; it has `{}`", ids.join("`, `"))
+            })
+        }
         None if with_patch().count() > 1 => {
             Err("the run has several patches; name one with `--task`".to_owned())
         }
@@ -104,7 +107,8 @@ async fn put(git: &Rc<Git>, (dir, task): (&Path, &Task), to: &Path, how: How) ->
     let Some(patch) = &task.patch else { return Exit::Done };
     if task.exit != Some(0) {
         let (id, outcome, reason) = (&task.id, &task.outcome, &task.reason);
-        let sentence = format!("task `{id}` is {outcome}, not done ({reason}); its patch is not applied");
+        let sentence =
+            format!("task `{id}` is {outcome}, not done ({reason}); its patch is not applied");
         let hint = format!("apply it by hand: git apply {}", dir.join(&patch.path).display());
         print::complain_text(&sentence, Some(&hint));
         return Exit::NotDone;

@@ -50,7 +50,7 @@ impl Surroundings {
     }
 
     /// Whether stderr is a terminal.
-    pub(super) fn is_terminal(&self) -> bool {
+    pub(super) fn is_terminal() -> bool {
         std::io::stderr().is_terminal()
     }
 

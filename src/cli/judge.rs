@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use super::args::RulesCommand;
 use super::host::Surroundings;
-use super::rules::{self, Json, Printed, Question};
 use super::print;
+use super::rules::{self, Json, Printed, Question};
 use crate::exit::Exit;
 use crate::policy::check::Programs;
 use crate::policy::{Opaque, RuleError, RuleSource};

@@ -64,9 +64,9 @@ pub(super) async fn read(run: &Rc<Run>, wire: &Wire) -> Result<Option<Key>, Stri
             (by_command(run, argv, span).await?, format!("key command at {span}"))
         }
     };
-    Key::new(text.trim().to_owned())
-        .map(Some)
-        .ok_or_else(|| format!("the provider's key is missing: {what} is empty or has control characters"))
+    Key::new(text.trim().to_owned()).map(Some).ok_or_else(|| {
+        format!("the provider's key is missing: {what} is empty or has control characters")
+    })
 }
 
 /// Runs a key command of the task's author. It is not confined: it may need the operator's own

@@ -18,6 +18,8 @@ use crate::workspace::{Git, RunState, Source, WorkspaceError};
 
 /// Bytes of all project docs together; the number that models of this field are used to.
 const DOCS_BYTES: usize = 32 << 10;
+/// What helps in a pull-request event.
+const HINT: &str = "pass `--trust-ref` with a commit of the base branch";
 /// Largest file that is read from a commit or the checkout, in bytes; our choice.
 const FILE_BYTES: u64 = 16 << 20;
 
@@ -64,9 +66,10 @@ struct Checkout<'a> {
 impl Files for Checkout<'_> {
     fn trusted(&self, path: &str) -> Result<Option<Vec<u8>>, String> {
         match (self.source, self.trusted) {
-            (Some(source), Some(commit)) => {
-                self.runtime.block_on(source.read_blob(commit, Path::new(path))).map_err(|e| chain(&e))
-            }
+            (Some(source), Some(commit)) => self
+                .runtime
+                .block_on(source.read_blob(commit, Path::new(path)))
+                .map_err(|e| chain(&e)),
             _ => self.checkout(path),
         }
     }
@@ -120,8 +123,7 @@ pub(super) fn load(
     let root = root.canonicalize().unwrap_or(root);
     let path = file.strip_prefix(&root).unwrap_or(&file).to_string_lossy().into_owned();
 
-    let mut checkout =
-        Checkout { runtime, root: &root, source: source.as_deref(), trusted: None };
+    let mut checkout = Checkout { runtime, root: &root, source: source.as_deref(), trusted: None };
     let own = read_text(checkout.checkout(&path), &named)?;
     let trust = trusted_commit(args, surroundings, &checkout, (&named, &own))?;
     checkout.trusted = trust.as_deref();
@@ -166,9 +168,8 @@ fn inputs(flags: &[String]) -> Result<Vec<(String, String)>, LoadError> {
 }
 
 fn read_text(read: Result<Option<Vec<u8>>, String>, named: &str) -> Result<String, LoadError> {
-    let wrong = |why: String| {
-        LoadError::Usage(format!("failed to read task file `{named}`: {why}"), None)
-    };
+    let wrong =
+        |why: String| LoadError::Usage(format!("failed to read task file `{named}`: {why}"), None);
     let bytes = read.map_err(wrong)?.ok_or_else(|| wrong("it is not there".to_owned()))?;
     String::from_utf8(bytes).map_err(|_| wrong("it is not UTF-8".to_owned()))
 }
@@ -195,7 +196,6 @@ fn trusted_commit(
     let Some(event) = surroundings.pull_request() else {
         return of_file.map(|revision| resolve(&revision, "`trust.ref`")).transpose();
     };
-    const HINT: &str = "pass `--trust-ref` with a commit of the base branch";
     let variable = event.variable;
     let Some(revision) = of_file else {
         return Err(LoadError::Usage(
@@ -271,6 +271,7 @@ fn read_docs(plan: &mut Plan, checkout: &Checkout<'_>) -> Result<(), LoadError> 
             left -= kept;
             instance.docs.push(ProjectDoc { path, text: text[..kept].to_owned() });
         }
+        instance.digest = crate::plan::json::digest(instance, checkout.root);
     }
     Ok(())
 }

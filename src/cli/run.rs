@@ -83,9 +83,14 @@ pub(super) fn run(args: &RunArgs, surroundings: &Surroundings) -> Exit {
     let work = Work { run: Rc::clone(&run), git, source, net: net_options(surroundings), state };
     let local = LocalSet::new();
     let exit = local.block_on(&runtime, work.carry_out());
-    // Anything that still runs is dropped here, before the reports say that nothing does.
+    // Anything that still runs is dropped here, before the reports say that nothing does; what lost
+    // its reaper is found by its marker.
     drop(local);
-    finish((args, surroundings.is_ci()), (&run, exit), &runtime, &work)
+    crate::sandbox::end_leftovers(&run.state);
+    let exit = finish((args, surroundings.is_ci()), (&run, exit), &runtime, &work);
+    // A name lookup that hangs on its own thread must not hold the exit (P1).
+    runtime.shutdown_background();
+    exit
 }
 
 /// The flag that is asked for and not built.
@@ -121,8 +126,7 @@ fn finish(
     {
         let line = if message.ends_with('\n') { "" } else { "\n" };
         // A CI log takes commands from lines; what a model wrote must not be one.
-        let message =
-            if is_ci { crate::report::clean::log(message) } else { message.clone() };
+        let message = if is_ci { crate::report::clean::log(message) } else { message.clone() };
         print::data(&format!("{message}{line}"));
     }
     if !args.quiet || exit != Exit::Done {
@@ -180,7 +184,6 @@ impl Work {
 
     fn started(&self) -> Event {
         let plan = &self.run.plan;
-        let digests: String = plan.instances.iter().map(|instance| instance.digest.clone()).collect();
         let lines: serde_json::Map<String, serde_json::Value> = plan
             .instances
             .iter()
@@ -189,7 +192,7 @@ impl Work {
         Event::RunStarted {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             name: plan.name.clone(),
-            plan_sha256: crate::text::sha256(digests.as_bytes()),
+            plan_sha256: plan.digest(),
             inputs: plan.inputs.clone(),
             selected: plan.instances.iter().map(|instance| instance.id.clone()).collect(),
             operator: self.net.redacted(),
@@ -236,10 +239,8 @@ impl Work {
         let key = keys::read(&self.run, &instance.model.wire).await;
         let model = key.map_err(|why| (Exit::Provider, why)).and_then(|key| {
             crate::model::open(&instance.model, key, &self.net).map_err(|error| {
-                let exit = match error.kind {
-                    crate::model::FaultKind::Script => Exit::Usage,
-                    _ => Exit::Provider,
-                };
+                let is_script = error.kind == crate::model::FaultKind::Script;
+                let exit = if is_script { Exit::Usage } else { Exit::Provider };
                 (exit, error.message)
             })
         });
@@ -306,7 +307,7 @@ fn show(args: &RunArgs, surroundings: &Surroundings, transcript: &Transcript) {
         Color::Always => true,
         Color::Never => false,
         Color::Auto => {
-            surroundings.is_terminal()
+            Surroundings::is_terminal()
                 && !surroundings.is_ci()
                 && surroundings.env("NO_COLOR").is_none()
         }
@@ -357,17 +358,16 @@ fn out_folder(
     let failed = |path: &Path, error: &std::io::Error| {
         format!("failed to make `{}`: {error}", path.display())
     };
-    let out = match &args.out {
-        Some(out) => surroundings.cwd.join(out),
-        None => {
-            let own = root.join(".horseman");
-            std::fs::create_dir_all(&own).map_err(|error| failed(&own, &error))?;
-            let ignore = own.join(".gitignore");
-            if !ignore.exists() {
-                std::fs::write(&ignore, "*\n").map_err(|error| failed(&ignore, &error))?;
-            }
-            own.join("runs").join(id)
+    let out = if let Some(out) = &args.out {
+        surroundings.cwd.join(out)
+    } else {
+        let own = root.join(".horseman");
+        std::fs::create_dir_all(&own).map_err(|error| failed(&own, &error))?;
+        let ignore = own.join(".gitignore");
+        if !ignore.exists() {
+            std::fs::write(&ignore, "*\n").map_err(|error| failed(&ignore, &error))?;
         }
+        own.join("runs").join(id)
     };
     if out.join("transcript.jsonl").exists() {
         return Err(format!("`--out`: `{}` already holds a transcript", out.display()));

@@ -21,7 +21,8 @@ use crate::approval::by_operator;
 use crate::policy::Exec;
 use crate::profile::{Profile, SandboxMode};
 use crate::sandbox::{
-    Ended, Host, Observed, Place, ProcessError, Running, Sandbox, SandboxError, environment, pump,
+    Ended, Host, Observed, Place, ProcessError, Running, Sandbox, SandboxError, environment,
+    input_pipe, pump,
 };
 
 /// Exit status when the confinement can't be set up.
@@ -109,7 +110,7 @@ pub async fn run(host: &Host, request: &Request, keys: &[String]) -> Result<u8, 
     };
     let confined = sandbox.confine(by_operator(exec))?;
 
-    let (stdin, to_stdin) = pair()?;
+    let (stdin, to_stdin) = input_pipe().map_err(SandboxError::from)?;
     let (from_stdout, stdout) = pair()?;
     let (from_stderr, stderr) = pair()?;
     let outputs = [(from_stdout, Target::Stdout), (from_stderr, Target::Stderr)];

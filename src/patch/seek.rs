@@ -74,12 +74,12 @@ fn trim_end(line: &[u8]) -> &[u8] {
 fn push_look_alike(out: &mut String, c: char) {
     match c {
         '\u{2010}'..='\u{2015}' | '\u{2212}' | '\u{fe58}' | '\u{fe63}' | '\u{ff0d}' => {
-            out.push('-')
+            out.push('-');
         }
         '\u{2018}'..='\u{201b}' | '\u{2032}' | '\u{02bc}' | '\u{ff07}' => out.push('\''),
         '\u{201c}'..='\u{201f}' | '\u{2033}' | '\u{ff02}' => out.push('"'),
         '\u{00a0}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{3000}' => {
-            out.push(' ')
+            out.push(' ');
         }
         '\u{00ad}' | '\u{200b}'..='\u{200d}' | '\u{2060}' | '\u{feff}' => {}
         '\u{2026}' => out.push_str("..."),

@@ -37,13 +37,12 @@ pub fn extract(shell_text: &str) -> Option<Extracted> {
         None => (None, text),
     };
     let rest = command(text, "apply_patch").or_else(|| command(text, "applypatch"))?;
-    let patch = match rest.strip_prefix("<<") {
-        Some(rest) => heredoc(rest)?,
-        None => {
-            let (patch, rest) = word(rest)?;
-            let is_patch = patch.trim_start().starts_with("*** Begin Patch");
-            (is_patch && rest.trim().is_empty()).then_some(patch)?
-        }
+    let patch = if let Some(rest) = rest.strip_prefix("<<") {
+        heredoc(rest)?
+    } else {
+        let (patch, rest) = word(rest)?;
+        let is_patch = patch.trim_start().starts_with("*** Begin Patch");
+        (is_patch && rest.trim().is_empty()).then_some(patch)?
     };
     Some(Extracted { patch, cd })
 }

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use crate::task::entries::Entries;
 use crate::task::file::{InputSpec, InputTrust, InputType};
-use crate::task::value::{Entries, Ident};
+use crate::task::value::Ident;
 use crate::task::{At, Complaint, Complaints, Spanned};
 use crate::text::{clip, nearest};
 

@@ -44,16 +44,16 @@ pub struct Plan {
     pub notices: Vec<String>,
 }
 
-/// Where reports are copied to, and how detailed JUnit is.
+/// Where reports are copied to, and how detailed `JUnit` is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Reports {
-    /// JUnit copy; absolute.
+    /// `JUnit` copy; absolute.
     pub junit: Option<PathBuf>,
     /// Summary copy; absolute.
     pub markdown: Option<PathBuf>,
     /// Transcript copy; absolute.
     pub events: Option<PathBuf>,
-    /// Whether JUnit has a case for each call and patch. Default true.
+    /// Whether `JUnit` has a case for each call and patch. Default true.
     pub junit_trace: bool,
 }
 
@@ -157,7 +157,7 @@ pub struct Context {
 pub enum ContextSource {
     /// A file of the workspace, relative.
     WorkspaceFile(String),
-    /// A file of the checkout, already read.
+    /// A file of the checkout, already read; not capped yet.
     Text(String),
     /// A command, run confined in the workspace after setup.
     Command(Command),

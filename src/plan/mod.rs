@@ -9,6 +9,8 @@ pub mod fence;
 pub mod inputs;
 pub mod instance;
 pub mod json;
+pub mod parts;
+pub mod place;
 pub mod profile;
 pub mod shell;
 pub mod sources;
@@ -78,7 +80,7 @@ pub fn make(request: &PlanRequest, files: &dyn Files) -> Result<Plan, Complaints
     profiles(&base, request, &mut sources);
     let maker = build::Maker { request, file: &file, base: &base, inputs: &inputs };
     let instances = maker.instances(&mut sources);
-    let budget = build::run_budget(file.run.as_ref());
+    let budget = build::run_budget(file.run.as_ref().map(|run| &run.value));
     let reports = reports(&file, request, &mut sources);
     if sources.complaints.is_empty() && instances.is_empty() {
         let at = &file.tasks.at;
@@ -86,7 +88,7 @@ pub fn make(request: &PlanRequest, files: &dyn Files) -> Result<Plan, Complaints
     }
     let complaints = std::mem::take(&mut sources.complaints);
     let instances = complaints.or(instances)?;
-    let run = file.run.unwrap_or_default();
+    let run = file.run.map(|run| run.value).unwrap_or_default();
     let file_concurrency = run.concurrency.and_then(|it| usize::try_from(it.0).ok());
     Ok(Plan {
         name: file.name.map_or_else(|| stem(request), |name| name.value.0),

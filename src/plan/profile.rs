@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 
 use crate::policy::Opaque;
 use crate::profile::{EnvPolicy, Inherit, Limits, Network, Profile, SandboxMode, Tier};
+use crate::task::entries::Entries;
 use crate::task::permissions::{
     EnvSpec, InheritFrom, LimitSpec, Mode, NetworkAccess, OnDenied, OpaqueMeans, Overwrite,
     TierName,
 };
 use crate::task::read::Merge as _;
-use crate::task::value::{Entries, Id};
+use crate::task::value::Id;
 use crate::task::{At, Complaints, Permissions, Spanned, value};
 use crate::text::nearest;
 

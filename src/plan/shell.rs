@@ -23,7 +23,8 @@ enum State {
 /// A sentence when a value that needs quotes stands where ours would mean something else: inside
 /// quotes, a comment or a here-document, or after something that makes that undecidable here.
 pub fn put_in(text: &str, values: &[Vec<String>]) -> Result<String, String> {
-    let mut scan = Scan { state: State::Bare, at_word: true, is_unclear: false, last: '\n' };
+    let mut scan =
+        Scan { state: State::Bare, at_word: true, is_unclear: false, angles: 0, last: '\n' };
     let mut out = String::with_capacity(text.len());
     let mut pieces = text.split(MARK);
     if let Some(first) = pieces.next() {
@@ -37,9 +38,12 @@ pub fn put_in(text: &str, values: &[Vec<String>]) -> Result<String, String> {
                 "a template must not take values apart that it puts into a command".to_owned()
             );
         };
-        out.push_str(&scan.place(value)?);
-        scan.at_word = false;
-        scan.last = 'x';
+        let placed = scan.place(value)?;
+        if !placed.is_empty() {
+            scan.at_word = false;
+            scan.last = 'x';
+        }
+        out.push_str(&placed);
         scan.read(rest);
         out.push_str(rest);
     }
@@ -52,11 +56,21 @@ struct Scan {
     /// Whether quotes can't be followed any more: expansions inside double quotes, backquotes,
     /// here-documents.
     is_unclear: bool,
+    /// How many `<` stand directly before.
+    angles: usize,
     last: char,
 }
 
 impl Scan {
-    fn place(&self, value: &[String]) -> Result<String, String> {
+    fn place(&mut self, value: &[String]) -> Result<String, String> {
+        self.end_of_angles();
+        if self.state != State::Single && self.last == '$' {
+            return Err(
+                "a `$` stands before a value, which would make it the name of a variable; \
+                write `{{ … }}`, not `${{ … }}`"
+                    .to_owned(),
+            );
+        }
         let is_single = value.len() == 1;
         let is_inert = |text: &String| text.chars().all(is_inert);
         if is_single && value.iter().all(|text| !text.is_empty() && is_inert(text)) {
@@ -82,19 +96,17 @@ impl Scan {
             let next = letters.peek().copied();
             match self.state {
                 State::Bare => {
+                    self.bare(letter, next);
                     if letter == '\\' {
-                        letters.next();
-                        self.at_word = false;
-                        self.last = 'x';
+                        self.escape(letters.next());
                         continue;
                     }
-                    self.bare(letter, next);
                 }
-                State::Single if letter == '\'' => self.state = State::Bare,
                 State::AnsiC | State::Double if letter == '\\' => {
-                    letters.next();
+                    self.escape(letters.next());
+                    continue;
                 }
-                State::AnsiC if letter == '\'' => self.state = State::Bare,
+                State::Single | State::AnsiC if letter == '\'' => self.state = State::Bare,
                 State::Double if letter == '"' => self.state = State::Bare,
                 State::Double if letter == '`' => self.is_unclear = true,
                 State::Double if letter == '$' && matches!(next, Some('(' | '{')) => {
@@ -110,21 +122,37 @@ impl Scan {
         }
     }
 
+    /// Takes the letter after a backslash; none means that the backslash stands before a value and
+    /// would take our first quote.
+    fn escape(&mut self, letter: Option<char>) {
+        self.is_unclear |= letter.is_none();
+        self.last = 'x';
+    }
+
     fn bare(&mut self, letter: char, next: Option<char>) {
+        if letter == '<' {
+            self.angles += 1;
+        } else {
+            self.end_of_angles();
+        }
         match letter {
             '\'' if self.last == '$' => self.state = State::AnsiC,
             '\'' => self.state = State::Single,
             '"' => self.state = State::Double,
             '#' if self.at_word => self.state = State::Comment,
             '`' => self.is_unclear = true,
-            // A here-string (`<<<`) is an ordinary word, a here-document is not.
-            '<' if self.last != '<' && next == Some('<') => {}
-            '<' if self.last == '<' && next != Some('<') => self.is_unclear = true,
-            '$' if next == Some('{') => self.is_unclear = true,
+            // `$$'` is a process id and a plain quote, not `$'`.
+            '$' if matches!(next, Some('{' | '$')) => self.is_unclear = true,
             _ => {}
         }
         self.at_word =
             letter.is_whitespace() || matches!(letter, ';' | '&' | '|' | '(' | ')' | '<' | '>');
+    }
+
+    /// Two `<` begin a here-document; three are a here-string, which is an ordinary word.
+    fn end_of_angles(&mut self) {
+        self.is_unclear |= self.angles == 2;
+        self.angles = 0;
     }
 }
 
@@ -156,6 +184,9 @@ mod tests {
     #[test]
     fn a_value_inside_quotes_is_refused() {
         for text in [
+            "echo \\@",
+            "echo $@",
+            "echo $$'\\' '@",
             "echo \"@\"",
             "echo '@'",
             "echo $'it\\'s @'",

@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::PlanRequest;
+use crate::task::entries::Entries;
 use crate::task::file::Include;
 use crate::task::model::Provider;
 use crate::task::read::Merge as _;
-use crate::task::value::{Entries, Id};
+use crate::task::value::Id;
 use crate::task::work::Defaults;
 use crate::task::{At, Complaints, IncludedFile, Permissions, Spanned, TaskFile};
 use crate::text::sha256;
@@ -71,6 +72,10 @@ pub struct Base {
     /// Included files, relative to the root.
     pub files: Vec<String>,
 }
+
+/// What was wanted can't be had, and a complaint says why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Complained;
 
 /// Reads sources and notes what was read.
 pub struct Sources<'a> {
@@ -188,9 +193,9 @@ impl<'a> Sources<'a> {
     /// have, from the checkout.
     pub fn trusted(&mut self, at: &At, path: &str, role: &str) -> Option<Source> {
         let found = self.locate(at, path)?;
-        let trusted = self.bytes(at, self.files.trusted(&found))?;
+        let trusted = self.bytes(at, self.files.trusted(&found)).ok()?;
         let checkout = if self.request.is_git || trusted.is_none() {
-            self.bytes(at, self.files.checkout(&found))?
+            self.bytes(at, self.files.checkout(&found)).ok()?
         } else {
             None
         };
@@ -224,7 +229,7 @@ impl<'a> Sources<'a> {
     /// Reads a file of the checkout, for `from: source`.
     pub fn checkout(&mut self, at: &At, path: &str) -> Option<Source> {
         let found = self.locate(at, path)?;
-        let Some(bytes) = self.bytes(at, self.files.checkout(&found))? else {
+        let Some(bytes) = self.bytes(at, self.files.checkout(&found)).ok()? else {
             let text = format!("`{}` must be a file that is there, got `{path}`", at.key);
             self.complaints.push(at.complain(text));
             return None;
@@ -258,17 +263,21 @@ impl<'a> Sources<'a> {
         }
     }
 
-    fn bytes(&mut self, at: &At, read: Result<Option<Vec<u8>>, String>) -> Option<Option<Vec<u8>>> {
+    fn bytes(
+        &mut self,
+        at: &At,
+        read: Result<Option<Vec<u8>>, String>,
+    ) -> Result<Option<Vec<u8>>, Complained> {
         match read {
             Ok(bytes) if bytes.as_ref().is_some_and(|bytes| bytes.len() > MAX_FILE) => {
                 let text = format!("`{}` must name a file of at most {MAX_FILE} bytes", at.key);
                 self.complaints.push(at.complain(text));
-                None
+                Err(Complained)
             }
-            Ok(bytes) => Some(bytes),
+            Ok(bytes) => Ok(bytes),
             Err(reason) => {
                 self.complaints.push(at.complain(format!("`{}` can't be read: {reason}", at.key)));
-                None
+                Err(Complained)
             }
         }
     }
@@ -305,7 +314,11 @@ impl<'a> Sources<'a> {
         let mut base = Base::default();
         let mut open = vec![self.task_path().to_owned()];
         self.includes(file.include.as_deref(), &mut open, &mut base);
-        base.lay(&file.providers, &file.permission_profiles, &file.defaults);
+        base.lay(&Layer {
+            providers: file.providers.as_ref(),
+            profiles: file.permission_profiles.as_ref(),
+            defaults: file.defaults.as_ref(),
+        });
         base
     }
 
@@ -327,7 +340,11 @@ impl<'a> Sources<'a> {
                 open.push(path.clone());
                 self.includes(file.include.as_deref(), open, base);
                 open.pop();
-                base.lay(&file.providers, &file.permission_profiles, &file.defaults);
+                base.lay(&Layer {
+                    providers: file.providers.as_ref(),
+                    profiles: file.permission_profiles.as_ref(),
+                    defaults: file.defaults.as_ref(),
+                });
                 if !base.files.contains(&path) {
                     base.files.push(path);
                 }
@@ -373,20 +390,22 @@ impl<'a> Sources<'a> {
 
 impl Base {
     /// Lays the parts of one file over what is there.
-    fn lay(
-        &mut self,
-        providers: &Option<Entries<Id, Provider>>,
-        profiles: &Option<Entries<Id, Permissions>>,
-        defaults: &Option<Defaults>,
-    ) {
-        if let Some(providers) = providers {
+    fn lay(&mut self, over: &Layer<'_>) {
+        if let Some(providers) = over.providers {
             self.providers = providers.clone().over(std::mem::take(&mut self.providers));
         }
-        if let Some(profiles) = profiles {
+        if let Some(profiles) = over.profiles {
             self.profiles = profiles.clone().over(std::mem::take(&mut self.profiles));
         }
-        if let Some(defaults) = defaults {
+        if let Some(defaults) = over.defaults {
             self.defaults = defaults.clone().over(std::mem::take(&mut self.defaults));
         }
     }
+}
+
+/// What one file adds to those that it includes.
+struct Layer<'a> {
+    providers: Option<&'a Entries<Id, Provider>>,
+    profiles: Option<&'a Entries<Id, Permissions>>,
+    defaults: Option<&'a Defaults>,
 }

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Object, ObjectRepr, Serde, Value, ValueKind};
+use minijinja::value::{Object, ObjectRepr, Value, ValueKind};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State, UndefinedBehavior};
 
 use super::fence::fence;
@@ -168,7 +168,7 @@ fn unmark(word: &str, values: &[Vec<String>]) -> String {
 
 fn value(name: &str, input: &Input, place: Place) -> Value {
     if !input.is_untrusted || (place == Place::Prompt && !input.is_free_text) {
-        return Value::from(Serde(&input.value));
+        return plain_value(&input.value);
     }
     if place != Place::Prompt {
         let text = format!("the untrusted input `{name}` has no place in {}", place.name());
@@ -187,6 +187,25 @@ fn value(name: &str, input: &Input, place: Place) -> Value {
     }
 }
 
+/// JSON as a template's value; by hand, because with arbitrary precision in the build serde would
+/// show a number's private form.
+fn plain_value(value: &serde_json::Value) -> Value {
+    match value {
+        serde_json::Value::Null => Value::from(()),
+        serde_json::Value::Bool(value) => Value::from(*value),
+        serde_json::Value::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(number), _) => Value::from(number),
+            (None, Some(number)) => Value::from(number),
+            (None, None) => Value::from(number.as_f64().unwrap_or_default()),
+        },
+        serde_json::Value::String(text) => Value::from(text.as_str()),
+        serde_json::Value::Array(items) => items.iter().map(plain_value).collect(),
+        serde_json::Value::Object(map) => {
+            Value::from_pairs(map.iter().map(|(name, value)| (name.as_str(), plain_value(value))))
+        }
+    }
+}
+
 /// Words a template engine's error for the person who wrote the task file.
 fn explain(error: &Error, text: &str, at: &At, inputs: &Inputs) -> Complaint {
     let range = error.range().filter(|range| text.get(range.clone()).is_some());
@@ -199,6 +218,10 @@ fn explain(error: &Error, text: &str, at: &At, inputs: &Inputs) -> Complaint {
     }
     if error.kind() == ErrorKind::OutOfFuel {
         return at.complain(format!("the template of `{}` doesn't end", at.key));
+    }
+    let mut error = error;
+    while let Some(source) = std::error::Error::source(error).and_then(|it| it.downcast_ref()) {
+        error = source;
     }
     let detail = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
     at.complain(format!("the template of `{}` is wrong: {detail}", at.key))

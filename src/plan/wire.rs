@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use super::build::Maker;
 use super::sources::Sources;
 use super::{HttpPlan, HttpRetry, KeySource, ModelPlan, Prices, Wire, span};
+use crate::task::entries::Entries;
 use crate::task::model::PriceSpec;
 use crate::task::model::{ModelSpec, Provider, RetrySpec, Secret, WireName};
-use crate::task::value::{Entries, Id};
+use crate::task::value::Id;
 use crate::task::{At, Spanned};
 use crate::text::nearest;
 

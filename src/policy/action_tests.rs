@@ -25,6 +25,7 @@ fn patch(grounds: Grounds, paths: &[&str]) -> Evaluation {
     policy.evaluate(&Action::Patch(PatchAction {
         exec: exec(&["horseman", "patch"]),
         text: String::new(),
+        base: PathBuf::from("/work/tree"),
         paths: paths.iter().map(|&path| path.to_owned()).collect(),
     }))
 }
@@ -32,7 +33,13 @@ fn patch(grounds: Grounds, paths: &[&str]) -> Evaluation {
 fn input(text: &str, reader: Reader, opaque: Opaque) -> Evaluation {
     let policy = Policy { opaque, ..policy(RULES) };
     let exec = exec(&["bash"]);
-    policy.evaluate(&Action::Input(InputAction { session: 1, text: text.to_owned(), reader, exec }))
+    policy.evaluate(&Action::Input(InputAction {
+        session: 1,
+        pending: String::new(),
+        text: text.to_owned(),
+        reader,
+        exec,
+    }))
 }
 
 #[test]

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use super::dangerous::{self, Danger, Place};
 use super::grounds::{self, resolve};
 use super::matching::{Match, match_rule};
-use super::rules::basename;
 use super::shell::{Arg, Readings, Simple, Stdin, Variables, Word, read, readings};
+use super::surroundings::{changes_programs, is_transparent, names_command, with_parameters};
 use super::wrappers::{Inner, look_through};
 use super::{Action, Decision, Evaluation, Exec, InputAction, Opaque, PatchAction, Policy, Reader};
 use super::{Requirement, rules};
@@ -59,30 +59,29 @@ pub(super) fn evaluate(policy: &Policy, action: &Action) -> (Evaluation, Vec<Jud
 
 fn judge(policy: &Policy, exec: &Exec, input: Option<&str>) -> (Evaluation, Vec<JudgedCommand>) {
     let mut found = Found::new(policy, exec);
-    match input.or(exec.shell_text.as_deref()) {
+    if let Some(text) = input.or(exec.shell_text.as_deref()) {
         // A shell drops NUL characters of what it reads.
-        Some(text) => found.text(&text.replace('\0', ""), Variables::default(), Mode::Plain, 0),
-        None => {
-            let argv: Vec<Arg> = exec.argv.iter().map(Arg::known).collect();
-            found.show(&argv, 0);
-            let command = Command { argv: &argv, stdin: &Stdin::Inherited, may_allow: true };
-            found.command(&command, &Variables::default(), Mode::Plain, 0);
-        }
+        found.text(&text.replace('\0', ""), Variables::default(), Mode::Plain, 0);
+    } else {
+        let argv: Vec<Arg> = exec.argv.iter().map(Arg::known).collect();
+        found.show(&argv, 0);
+        let command = Command { argv: &argv, stdin: &Stdin::Inherited, may_allow: true };
+        found.command(&command, &Variables::default(), Mode::Plain, 0);
     }
     found.finish()
 }
 
 fn judge_patch(policy: &Policy, patch: &PatchAction) -> Evaluation {
-    let objections: Vec<String> =
-        patch.paths.iter().filter_map(|path| grounds::objection(&policy.grounds, path)).collect();
+    let objection = |path: &String| grounds::objection(&policy.grounds, &patch.base, path);
+    let objections: Vec<String> = patch.paths.iter().filter_map(objection).collect();
     let Some(first) = objections.first() else {
         return if patch.paths.is_empty() && policy.grounds.write_roots.is_empty() {
-            forbidden("the sandbox is read-only".to_owned())
+            forbidden("the sandbox is read-only")
         } else {
             allowed("its paths lie in the writable folders")
         };
     };
-    forbidden(match objections.len() {
+    forbidden(&match objections.len() {
         1 => first.clone(),
         _ if objections.iter().all(|one| one == first) => first.clone(),
         many => format!("{first}, and {} more", many - 1),
@@ -100,11 +99,11 @@ fn allowed(reason: &str) -> Evaluation {
     }
 }
 
-fn forbidden(reason: String) -> Evaluation {
+fn forbidden(reason: &str) -> Evaluation {
     Evaluation {
         decision: Decision::Forbidden,
-        requirement: Requirement::Forbidden { reason: reason.clone() },
-        ..allowed(&reason)
+        requirement: Requirement::Forbidden { reason: reason.to_owned() },
+        ..allowed(reason)
     }
 }
 
@@ -284,14 +283,13 @@ impl<'a> Found<'a> {
                 continue;
             }
             match match_rule(&rules, rule, command.argv, self.home) {
-                Match::None => {}
                 Match::Possible if mode == Mode::Plain => self.opaque(format!(
                     "`{}` may come to match {} of {}",
                     shorten_args(command.argv),
                     rule.pattern_text(),
                     rule.origin.reference()
                 )),
-                Match::Possible => {}
+                Match::Possible | Match::None => {}
                 Match::Sure(matched) => {
                     is_matched = true;
                     self.evidence(
@@ -391,7 +389,12 @@ impl<'a> Found<'a> {
         let path = resolve(cwd, &target);
         is_descriptor
             || is_stream
-            || grounds::objection(&self.policy.grounds, &path.to_string_lossy()).is_none()
+            || grounds::objection(
+                &self.policy.grounds,
+                &self.policy.grounds.workspace,
+                &path.to_string_lossy(),
+            )
+            .is_none()
     }
 
     /// Adds everything up.
@@ -455,106 +458,4 @@ fn shorten(words: &[Word]) -> String {
 fn shorten_args(argv: &[Arg]) -> String {
     let words: Vec<&str> = argv.iter().map(|arg| arg.text.as_str()).collect();
     crate::text::clip(&words.join(" "), 80)
-}
-
-/// Wrappers that add nothing to what they wrap: a rule for what is inside is enough.
-fn is_transparent(program: &str) -> bool {
-    matches!(
-        basename(program),
-        "env"
-            | "nice"
-            | "ionice"
-            | "nohup"
-            | "timeout"
-            | "stdbuf"
-            | "setsid"
-            | "time"
-            | "command"
-            | "builtin"
-            | "exec"
-            | "noglob"
-            | "sh"
-            | "bash"
-            | "zsh"
-            | "dash"
-            | "ksh"
-            | "ash"
-            | "busybox"
-            | "eval"
-    )
-}
-
-/// Variables whose value is a command that other programs start.
-fn names_command(name: &str) -> bool {
-    matches!(
-        name,
-        "GIT_SSH_COMMAND"
-            | "GIT_SSH"
-            | "GIT_EDITOR"
-            | "GIT_SEQUENCE_EDITOR"
-            | "GIT_PAGER"
-            | "GIT_EXTERNAL_DIFF"
-            | "GIT_ASKPASS"
-            | "GIT_PROXY_COMMAND"
-            | "SSH_ASKPASS"
-            | "PAGER"
-            | "MANPAGER"
-            | "EDITOR"
-            | "VISUAL"
-            | "BROWSER"
-            | "PROMPT_COMMAND"
-            | "LESSOPEN"
-            | "RUSTC_WRAPPER"
-            | "RUSTC"
-    )
-}
-
-/// Variables that change which program runs or what it loads.
-fn changes_programs(name: &str) -> bool {
-    names_command(name)
-        || matches!(
-            name,
-            "PATH"
-                | "ENV"
-                | "BASH_ENV"
-                | "SHELLOPTS"
-                | "BASHOPTS"
-                | "IFS"
-                | "CDPATH"
-                | "HOME"
-                | "NODE_OPTIONS"
-                | "NODE_PATH"
-                | "PERL5LIB"
-                | "PERL5OPT"
-                | "RUBYLIB"
-                | "RUBYOPT"
-                | "JAVA_TOOL_OPTIONS"
-                | "_JAVA_OPTIONS"
-                | "CLASSPATH"
-                | "GOFLAGS"
-                | "MAKEFLAGS"
-                | "CC"
-                | "CXX"
-                | "LD"
-                | "RUSTFLAGS"
-                | "RUSTC_BOOTSTRAP"
-                | "SHELL"
-        )
-        || ["LD_", "DYLD_", "GIT_", "PYTHON", "BASH_FUNC_", "CARGO_", "npm_config_", "NPM_CONFIG_"]
-            .iter()
-            .any(|prefix| name.starts_with(prefix))
-}
-
-/// The variables of a text that is given positional parameters.
-fn with_parameters(variables: &Variables, parameters: &[Arg]) -> Variables {
-    let mut variables = variables.clone();
-    let words: Vec<&str> = parameters.iter().filter_map(Arg::certain).collect();
-    for (at, word) in words.iter().enumerate().take(10) {
-        variables.add(&at.to_string(), &[(*word).to_owned()]);
-    }
-    if let Some(all) = words.get(1..).filter(|all| !all.is_empty()) {
-        variables.add("@", &[all.join(" ")]);
-        variables.add("*", &[all.join(" ")]);
-    }
-    variables
 }

@@ -34,15 +34,15 @@ pub(super) fn check(grounds: &Grounds) -> Result<(), RuleError> {
     Ok(())
 }
 
-/// Why a patch must not touch `path`; `None` when it may.
-pub(super) fn objection(grounds: &Grounds, path: &str) -> Option<String> {
+/// Why a patch must not touch `path`, which resolves against `base`; `None` when it may.
+pub(super) fn objection(grounds: &Grounds, base: &Path, path: &str) -> Option<String> {
     if grounds.write_roots.is_empty() {
         return Some("the sandbox is read-only".to_owned());
     }
     if path.is_empty() || path.contains('\0') {
         return Some(format!("`{}` is not a path", path.escape_debug()));
     }
-    let absolute = resolve(&grounds.workspace, path);
+    let absolute = resolve(base, path);
     let is_inside = grounds.write_roots.iter().any(|root| absolute.starts_with(root));
     if !is_inside {
         let roots: Vec<String> =
@@ -85,7 +85,7 @@ fn matcher(glob: &str) -> Result<globset::GlobMatcher, String> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
+    use std::path::{Path, PathBuf};
 
     use super::{Grounds, check, objection};
 
@@ -101,13 +101,16 @@ mod tests {
     fn paths_stay_beneath_the_roots() {
         let grounds = grounds(&[]);
         for path in ["a", "./a/../b", "/work/tree/x", "a/../../tree/b", "/cache/x", "ä b"] {
-            assert_eq!(objection(&grounds, path), None, "{path}");
+            assert_eq!(objection(&grounds, &grounds.workspace, path), None, "{path}");
         }
         for path in ["../a", "/work/treeb", "/etc/passwd", "a/../../b", "", "/", "a\0b"] {
-            assert!(objection(&grounds, path).is_some(), "{path}");
+            assert!(objection(&grounds, &grounds.workspace, path).is_some(), "{path}");
         }
         let none = Grounds { write_roots: Vec::new(), ..grounds };
-        assert_eq!(objection(&none, "a").as_deref(), Some("the sandbox is read-only"));
+        assert_eq!(
+            objection(&none, Path::new("/"), "a").as_deref(),
+            Some("the sandbox is read-only")
+        );
     }
 
     #[test]
@@ -126,12 +129,12 @@ mod tests {
             "/work/tree/.git/x",
             "/cache/k/x",
         ] {
-            assert!(objection(&grounds, path).is_some(), "{path}");
+            assert!(objection(&grounds, &grounds.workspace, path).is_some(), "{path}");
         }
         for path in [".gitignore", ".github/x", "rules", "src/docs/x", "/cache/other", "x.git"] {
-            assert_eq!(objection(&grounds, path), None, "{path}");
+            assert_eq!(objection(&grounds, &grounds.workspace, path), None, "{path}");
         }
-        let said = objection(&grounds, ".github/workflows/ci.yml").unwrap();
+        let said = objection(&grounds, &grounds.workspace, ".github/workflows/ci.yml").unwrap();
         assert_eq!(said, "`.github/workflows/ci.yml` is protected by `.github/workflows/*`");
     }
 
@@ -139,6 +142,6 @@ mod tests {
     fn a_glob_that_is_none_is_refused_and_denies() {
         let grounds = grounds(&["a[", ""]);
         assert!(check(&grounds).is_err());
-        assert!(objection(&grounds, "x").is_some());
+        assert!(objection(&grounds, &grounds.workspace, "x").is_some());
     }
 }

@@ -12,6 +12,7 @@ pub mod judged;
 mod matching;
 pub mod rules;
 mod shell;
+mod surroundings;
 mod wrappers;
 
 use std::path::PathBuf;

@@ -85,15 +85,24 @@ fn single_quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
+fn hex_escapes(word: &str) -> String {
+    let digits = crate::text::hex(word.as_bytes());
+    digits.chars().enumerate().fold(String::new(), |mut out, (at, digit)| {
+        out.push_str(if at % 2 == 0 { "\\x" } else { "" });
+        out.push(digit);
+        out
+    })
+}
+
 /// Rewrites how one word is spelled.
 fn respell(word: &str, how: u8) -> String {
     match how % 8 {
         0 => word.to_owned(),
         1 => format!("'{word}'"),
         2 => format!("\"{word}\""),
-        3 => word.chars().map(|c| format!("\\{c}")).collect(),
+        3 => word.chars().flat_map(|c| ['\\', c]).collect(),
         4 => format!("{}\\\n{}", &word[..1], &word[1..]),
-        5 => format!("$'{}'", word.bytes().map(|b| format!("\\x{b:02x}")).collect::<String>()),
+        5 => format!("$'{}'", hex_escapes(word)),
         6 => format!("{}''{}", &word[..1], &word[1..]),
         _ => format!("{}$@{}", &word[..1], &word[1..]),
     }

@@ -22,7 +22,7 @@ use thiserror::Error;
 
 pub use family::{MARKER, end_leftovers};
 pub(crate) use reaper::{at, run as run_reaper};
-pub(crate) use spawn::{INNER, Inner, Streams, pump};
+pub(crate) use spawn::{INNER, Inner, Streams, input_pipe, pump};
 pub(crate) use tree::{GRACE, Tree};
 pub(crate) use wire::Failure;
 pub use wire::Step;

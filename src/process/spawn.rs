@@ -14,10 +14,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, sendmsg, socketpair,
 };
+use nix::sys::stat::{Mode, fchmod};
+use nix::unistd::pipe2;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
 
@@ -84,7 +87,7 @@ pub(crate) fn spawn(
         None,
     )
     .map_err(channel("hand the command over"))?;
-    nix::fcntl::fcntl(&ours, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK))
+    nix::fcntl::fcntl(&ours, nix::fcntl::FcntlArg::F_SETFL(OFlag::O_NONBLOCK))
         .map_err(channel("make the control socket non-blocking"))?;
     #[expect(clippy::disallowed_methods, reason = "this is where processes are started")]
     let mut command = Command::new(inner.binary);
@@ -129,6 +132,14 @@ fn memory(bytes: &[u8]) -> io::Result<OwnedFd> {
 
 pub(super) fn channel(what: &'static str) -> impl Fn(Errno) -> ProcessError {
     move |errno| ProcessError::Channel { what, source: errno.into() }
+}
+
+/// Makes a pipe for a command's stdin: what reads it and what we write to. The command can't open
+/// its end again for writing.
+pub(crate) fn input_pipe() -> Result<(OwnedFd, OwnedFd), ProcessError> {
+    let (theirs, ours) = pipe2(OFlag::O_CLOEXEC).map_err(channel("make an input pipe"))?;
+    fchmod(&theirs, Mode::S_IRUSR).map_err(channel("protect an input pipe"))?;
+    Ok((theirs, ours))
 }
 
 /// Duplicates a descriptor, closed on exec.

@@ -14,8 +14,9 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::libc;
+use nix::sys::signal::{Signal, killpg};
 use nix::sys::socket::{MsgFlags, recv, send};
-use nix::unistd::pipe2;
+use nix::unistd::{Pid, pipe2};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncWriteExt as _, Interest};
 use tokio::net::unix::pipe;
@@ -23,7 +24,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::capture::Sink;
-use super::spawn::{Inner, Streams, channel, collect, duplicate, spawn};
+use super::spawn::{Inner, Streams, channel, collect, duplicate, input_pipe, spawn};
 use super::wire::{Failure, FromReaper, PACKET, Step, ToReaper};
 use super::{Capture, Cause, Ended, Launch, Output, ProcessError, Stdin, sys};
 use crate::clock::Clock;
@@ -79,11 +80,11 @@ impl Tree {
         let (input, ours) = match stdin {
             Stdin::Null => (null()?, None),
             Stdin::Open => {
-                let (theirs, ours) = input_pipe()?;
+                let (theirs, ours) = feeding_pipe()?;
                 (theirs, Some((ours, None)))
             }
             Stdin::Bytes(bytes) => {
-                let (theirs, ours) = input_pipe()?;
+                let (theirs, ours) = feeding_pipe()?;
                 (theirs, Some((ours, Some(bytes))))
             }
         };
@@ -353,6 +354,13 @@ impl Tree {
 
     fn lost(&mut self) -> ProcessError {
         self.control = None;
+        if self.ended.is_none()
+            && let Some(group) = i32::try_from(self.pid).ok().filter(|group| *group > 0)
+        {
+            // Without its reaper the command would run on. What left its group is found by its
+            // mark, at the latest by the next start.
+            let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
+        }
         let status = match self.child.try_wait() {
             Ok(Some(status)) => status.to_string(),
             Ok(None) => "it still runs".to_owned(),
@@ -395,8 +403,8 @@ fn null() -> Result<OwnedFd, ProcessError> {
     Ok(file.into())
 }
 
-fn input_pipe() -> Result<(OwnedFd, pipe::Sender), ProcessError> {
-    let (theirs, ours) = pipe2(OFlag::O_CLOEXEC).map_err(channel("make an input pipe"))?;
+fn feeding_pipe() -> Result<(OwnedFd, pipe::Sender), ProcessError> {
+    let (theirs, ours) = input_pipe()?;
     let ours = pipe::Sender::from_owned_fd(ours)
         .map_err(|source| ProcessError::Channel { what: "watch the input pipe", source })?;
     Ok((theirs, ours))

@@ -214,7 +214,8 @@ impl<'b> Fold<'b> {
         task.outcome.clone_from(outcome);
         task.reason.clone_from(reason);
         task.kind.clone_from(kind);
-        let path = format!("{}/patch.diff", crate::path::attempt_folder(&task.id, (*attempts).max(1)));
+        let path =
+            format!("{}/patch.diff", crate::path::attempt_folder(&task.id, (*attempts).max(1)));
         task.patch = patch.as_ref().map(|blob| artifact(blob, path));
         task.files.clone_from(files);
         task.protected.clone_from(protected);

@@ -210,10 +210,8 @@ pub struct Attempt {
     /// Result against the base.
     pub patch: Option<Artifact>,
     /// What belongs to the result and is not in the patch.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub beside: Vec<BesidePatch>,
     /// Things about the result that a person should know.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notices: Vec<String>,
     /// Final message.
     pub final_message: Option<Artifact>,

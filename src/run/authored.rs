@@ -13,9 +13,14 @@ use super::{Run, Signal, record};
 use crate::approval::{self, Span};
 use crate::plan::Command;
 use crate::policy::Exec;
-use crate::process::{Capture, Ended, Output, Stdin};
+use crate::process::{Capture, Cause, Ended, Output, Stdin};
 use crate::sandbox::{Sandbox, SandboxError};
 use crate::transcript::{Blob, Scope, TranscriptError};
+
+/// Exit code of a program that isn't there, as shells give it.
+const NOT_FOUND: i32 = 127;
+/// Exit code of a program that can't be executed, as shells give it.
+const NOT_EXECUTABLE: i32 = 126;
 
 /// A command of the task's author, ready to run.
 #[derive(Debug)]
@@ -53,9 +58,6 @@ pub enum AuthoredError {
     /// The run is being stopped.
     #[error("interrupted by {}", .0.name())]
     Stopped(Signal),
-    /// Its program is not there.
-    #[error("program `{0}` was not found on PATH")]
-    NoProgram(String),
     /// Its confinement can't be set up.
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
@@ -80,7 +82,10 @@ impl Authored<'_> {
     ///
     /// See [`AuthoredError`]; a red exit code is no error.
     pub async fn run(&self, run: &Run, scope: &Scope) -> Result<AuthoredDone, AuthoredError> {
-        let cleared = approval::by_task_author(self.exec()?, self.span.clone());
+        let Some(exec) = self.exec() else {
+            return self.not_started(run, NOT_FOUND, "its program is not on PATH");
+        };
+        let cleared = approval::by_task_author(exec, self.span.clone());
         let confined = self.sandbox.confine(cleared)?;
         run.transcript.append(scope, record::process_started(self.role, &confined, None))?;
         let log = tempfile::NamedTempFile::new_in(&run.state)
@@ -88,13 +93,46 @@ impl Authored<'_> {
             .into_temp_path();
         let capture = Capture { log: Some(log.to_path_buf()), ..Capture::default() };
         let finished = run.stop.guard(confined.finish(Stdin::Null, capture, self.timeout)).await;
-        let (ended, output) = finished.map_err(|stopped| AuthoredError::Stopped(stopped.0))??;
+        let finished = finished.map_err(|stopped| AuthoredError::Stopped(stopped.0))?;
+        let (ended, output) = match finished {
+            Ok(done) => done,
+            Err(error) if error.is_about_command() => {
+                let code = error.exit_code().map_or(NOT_EXECUTABLE, i32::from);
+                let done = self.not_started(run, code, &record::chain(&error))?;
+                let event = record::process_ended(&done.ended, Some(done.log.clone()), None);
+                run.transcript.append(scope, event)?;
+                return Ok(done);
+            }
+            Err(error) => return Err(error.into()),
+        };
         let blob = run.transcript.blob_file(&log)?;
         run.transcript.append(scope, record::process_ended(&ended, Some(blob.clone()), None))?;
         Ok(AuthoredDone { ended, output, log: blob })
     }
 
-    fn exec(&self) -> Result<Exec, AuthoredError> {
+    /// A command that could not be started has failed, with the code that a shell gives.
+    fn not_started(&self, run: &Run, code: i32, why: &str) -> Result<AuthoredDone, AuthoredError> {
+        let text = format!("{} at {} was not started: {why}\n", self.role, self.span);
+        let ended = Ended {
+            pid: 0,
+            exit_code: Some(code),
+            signal: None,
+            cause: Cause::Exited,
+            wall: Duration::ZERO,
+            cpu: Duration::ZERO,
+            output_bytes: text.len() as u64,
+            survivors: 0,
+        };
+        let log = run.transcript.blob(text.as_bytes())?;
+        Ok(AuthoredDone {
+            ended,
+            output: Output { head: text.into_bytes(), ..Output::default() },
+            log,
+        })
+    }
+
+    /// The command with everything pinned; `None` when its program can't be found.
+    fn exec(&self) -> Option<Exec> {
         let argv = match self.command {
             Command::Shell(text) => {
                 ["bash", "-euo", "pipefail", "-c", text].map(str::to_owned).to_vec()
@@ -107,8 +145,8 @@ impl Authored<'_> {
         } else {
             crate::path::find_program(&name, self.env.get("PATH"))
         };
-        Ok(Exec {
-            program: program.ok_or(AuthoredError::NoProgram(name))?,
+        Some(Exec {
+            program: program?,
             argv,
             cwd: self.cwd.to_path_buf(),
             env: self.env.clone(),

@@ -19,7 +19,8 @@ pub(crate) fn process_started(role: &str, confined: &Confined, session: Option<u
 
 /// The event for a process that ended.
 pub(crate) fn process_ended(ended: &Ended, log: Option<Blob>, session: Option<u32>) -> Event {
-    let ms = |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let ms =
+        |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     Event::ProcessEnded {
         session,
         pid: ended.pid,

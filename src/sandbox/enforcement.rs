@@ -49,8 +49,7 @@ fn confined(facts: &Facts, profile: &Profile, kind: &Kind) -> BTreeMap<&'static 
             "write",
             partial(
                 "landlock",
-                "mode, owner, times and attributes of files outside can be changed where this \
-                 user owns them",
+                "mode, owner and times of files outside can be changed where this user owns them",
             ),
         ),
         ("read", partial("landlock", "that a hidden file exists, and its size, can still be seen")),

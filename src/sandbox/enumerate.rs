@@ -15,6 +15,12 @@ use globset::{GlobBuilder, GlobMatcher};
 /// Entries looked at for one glob. Ours; a tree with more is refused, not half searched.
 const GLOB_ENTRIES: usize = 200_000;
 
+/// Folders at the root, for when they can't be listed.
+const TOP: [&str; 19] = [
+    "/bin", "/etc", "/home", "/lib", "/lib32", "/lib64", "/media", "/mnt", "/nix", "/opt", "/proc",
+    "/root", "/run", "/sbin", "/srv", "/sys", "/tmp", "/usr", "/var",
+];
+
 /// What to grant: everything below `roots` but what lies at or below one of `denied`. A root that
 /// lies at or below a denied path wins: whoever names it means it.
 pub(crate) fn granted(roots: &[PathBuf], denied: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
@@ -33,16 +39,24 @@ fn grant(path: &Path, denied: &BTreeSet<PathBuf>, out: &mut Vec<PathBuf>) {
         out.push(path.to_owned());
         return;
     }
-    let Ok(entries) = fs::read_dir(path) else { return };
-    for entry in entries.flatten() {
-        let Ok(kind) = entry.file_type() else { continue };
+    for child in children(path) {
+        let Ok(kind) = fs::symlink_metadata(&child).map(|data| data.file_type()) else { continue };
         let is_device = kind.is_block_device() || kind.is_char_device();
-        let child = entry.path();
         // A link is no object of its own for Landlock: what it leads to is asked for.
         if kind.is_symlink() || is_device || denied.contains(&child) {
             continue;
         }
         grant(&child, denied, out);
+    }
+}
+
+/// Entries of a folder. Inside another Landlock sandbox the root itself may not be listable; the
+/// usual folders are in it all the same.
+fn children(path: &Path) -> Vec<PathBuf> {
+    match fs::read_dir(path) {
+        Ok(entries) => entries.flatten().map(|entry| entry.path()).collect(),
+        Err(_) if path == Path::new("/") => TOP.iter().map(PathBuf::from).collect(),
+        Err(_) => Vec::new(),
     }
 }
 

@@ -101,12 +101,10 @@ pub(crate) fn narrow(host: &Host, write: &[PathBuf], homes: &[PathBuf]) -> Layou
 fn read_roots(host: &Host, profile: &Profile, place: &Place) -> Vec<PathBuf> {
     let mut roots = match &profile.read {
         None => vec![PathBuf::from("/")],
-        Some(listed) => {
-            let system = SYSTEM.iter().map(PathBuf::from);
-            // Our own binary writes patches, so a narrow list must not hide it.
-            system.chain(listed.iter().cloned()).chain([host.binary.clone()]).collect()
-        }
+        Some(listed) => SYSTEM.iter().map(PathBuf::from).chain(listed.iter().cloned()).collect(),
     };
+    // Our own binary writes patches, so a narrow list must not hide it.
+    roots.push(host.binary.clone());
     roots.push(place.workspace.clone());
     roots.extend(place.read_extra.iter().cloned());
     roots

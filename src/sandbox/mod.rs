@@ -31,7 +31,7 @@ pub use running::{Observed, Running};
 
 pub use crate::process::{Capture, Cause, Ended, Output, ProcessError, Stdin, Step, end_leftovers};
 
-pub(crate) use crate::process::pump;
+pub(crate) use crate::process::{input_pipe, pump};
 
 use crate::approval::Cleared;
 use crate::policy::Action;
@@ -116,6 +116,20 @@ impl SandboxError {
             return Some(hint.as_str()).filter(|hint| !hint.is_empty());
         }
         None
+    }
+
+    /// Whether the command itself is the reason: its program or its working folder. Everything else
+    /// is a fault of the confinement.
+    pub const fn is_about_command(&self) -> bool {
+        matches!(
+            self,
+            Self::Nul { .. }
+                | Self::Process(
+                    ProcessError::NotFound { .. }
+                        | ProcessError::NotExecutable { .. }
+                        | ProcessError::Cwd { .. }
+                )
+        )
     }
 
     /// The exit code that a shell gives when the program itself is the reason: 127 not found, 126

@@ -86,8 +86,10 @@ pub(super) async fn attempt(
     profile: &Profile,
     place: &Place,
 ) -> Result<Sandbox, SandboxError> {
-    let host = Arc::new(host.clone());
+    let host = Arc::new(Host { home: host.home.as_ref().map(real), ..host.clone() });
     let place = canonical(place);
+    let write = profile.write.iter().map(real).collect();
+    let profile = &Profile { write, ..profile.clone() };
     let open = |why: &str| {
         let parts = (Arc::new(cheap_facts()), Kind::Open(why.to_owned()));
         Sandbox::new(Arc::clone(&host), profile.clone(), place.clone(), parts)
@@ -149,9 +151,12 @@ fn missing(sandbox: &Sandbox) -> Vec<PathBuf> {
     sandbox.layout().write.into_iter().filter(|root| !root.exists()).collect()
 }
 
-/// Real paths, as the kernel walks them.
+/// The real path, as the kernel walks it; a path that is not there stays as it is.
+fn real(path: &PathBuf) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| path.clone())
+}
+
 fn canonical(place: &Place) -> Place {
-    let real = |path: &PathBuf| fs::canonicalize(path).unwrap_or_else(|_| path.clone());
     Place {
         workspace: real(&place.workspace),
         home: real(&place.home),

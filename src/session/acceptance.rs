@@ -35,9 +35,7 @@ pub(super) async fn accept(
         final_message: None,
     };
     let mut output = None;
-    if let Err(early) =
-        judge(run, stage, scope, (&mut attempt, &mut output, may_feed_back)).await
-    {
+    if let Err(early) = judge(run, stage, scope, (&mut attempt, &mut output, may_feed_back)).await {
         attempt.end = early.into_end(attempt.end);
     }
     (attempt, output)
@@ -145,7 +143,11 @@ fn wrong_change(output: &OutputPlan, change: &Change, protected: &[String]) -> V
     };
     if !protected.is_empty() {
         let paths = protected.join("`, `");
-        add(Exit::Denied, "protected-paths", format!("the result changes protected paths: `{paths}`"));
+        add(
+            Exit::Denied,
+            "protected-paths",
+            format!("the result changes protected paths: `{paths}`"),
+        );
     }
     let submodules = change.submodules.iter().map(|module| module.patch.len());
     let size = submodules.sum::<usize>() as u64 + change.patch.len() as u64;
@@ -205,7 +207,10 @@ mod tests {
     fn the_final_message_is_held_to_its_schema() {
         let schema = json!({ "type": "object", "required": ["risk"],
             "properties": { "risk": { "enum": ["low", "high"] } } });
-        assert_eq!(validate(&schema, " {\"risk\": \"low\"}\n").as_deref(), Ok("{\"risk\":\"low\"}"));
+        assert_eq!(
+            validate(&schema, " {\"risk\": \"low\"}\n").as_deref(),
+            Ok("{\"risk\":\"low\"}")
+        );
         assert!(validate(&schema, "done").is_err_and(|error| error.contains("not JSON")));
         assert!(validate(&schema, "{\"risk\":\"mid\"}").is_err_and(|e| e.contains("`/risk`")));
     }

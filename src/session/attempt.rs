@@ -81,7 +81,9 @@ impl Attempt {
             end: end.to_owned(),
             reason,
             verdict: match (&self.end, self.failures.is_empty()) {
-                (End::Stopped(_) | End::Internal(_) | End::Sandbox(_) | End::Setup(_), _) => "not-run",
+                (End::Stopped(_) | End::Internal(_) | End::Sandbox(_) | End::Setup(_), _) => {
+                    "not-run"
+                }
                 (_, true) => "passed",
                 (_, false) => "failed",
             }
@@ -110,9 +112,7 @@ impl End {
             ),
             Self::Wall => ("timeout", "`budget.wall` is spent".to_owned()),
             Self::Idle(message) => ("idle", message.clone()),
-            Self::Provider { kind, message } => {
-                ("provider", format!("{}: {message}", kind.name()))
-            }
+            Self::Provider { kind, message } => ("provider", format!("{}: {message}", kind.name())),
             Self::Denied(reason) => ("denied", reason.clone()),
             Self::Sandbox(message) => ("sandbox", message.clone()),
             Self::Setup(message) => ("setup", message.clone()),

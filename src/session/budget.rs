@@ -79,11 +79,7 @@ impl Ledger {
             count("tool_calls", self.tool_calls, self.budget.tool_calls),
             count("input_tokens", self.usage.input_tokens, self.budget.input_tokens),
             count("output_tokens", self.usage.output_tokens, self.budget.output_tokens),
-            Spent {
-                limit: "usd",
-                used: self.usd,
-                of: self.budget.usd.unwrap_or(f64::INFINITY),
-            },
+            Spent { limit: "usd", used: self.usd, of: self.budget.usd.unwrap_or(f64::INFINITY) },
             Spent {
                 limit: "wall",
                 used: self.wall.as_secs_f64(),
@@ -150,7 +146,7 @@ impl Ledger {
         };
         self.last = Some((fingerprint, count));
         let of = self.budget.repeat_calls;
-        (count >= of).then(|| Spent { limit: "repeat_calls", used: count as f64, of: of as f64 })
+        (count >= of).then_some(Spent { limit: "repeat_calls", used: count as f64, of: of as f64 })
     }
 
     /// Output tokens that a request over `input_bytes` of history may still cost, so that the USD

@@ -83,10 +83,9 @@ struct Skip(String);
 fn word(error: ToolError) -> (ToolResult, CallEnd) {
     match error {
         ToolError::Reply(text) => (ToolResult::text("reply", text), CallEnd::Answered),
-        ToolError::Refused(refusal) => (
-            ToolResult::text("refused", refusal.reason.clone()),
-            CallEnd::Refused(refusal.reason),
-        ),
+        ToolError::Refused(refusal) => {
+            (ToolResult::text("refused", refusal.reason.clone()), CallEnd::Refused(refusal.reason))
+        }
         ToolError::Stopped => (
             ToolResult::text("interrupted", "interrupted: the run is being stopped".to_owned()),
             CallEnd::Stopped,

@@ -13,7 +13,7 @@ use crate::approval::{self, Cleared, Refusal};
 use crate::model::LocalFuture;
 use crate::policy::{Action, Policy, Requirement};
 use crate::process::{Capture, Ended, Output, Stdin};
-use crate::sandbox::{Confined, Observed, Running, Sandbox};
+use crate::sandbox::{Confined, Observed, Running, Sandbox, SandboxError};
 use crate::tool::{Gate, Launch, Live, Started, ToolError};
 use crate::transcript::{Blob, Event, Scope};
 
@@ -101,27 +101,23 @@ impl CallGate<'_> {
 }
 
 impl Gate for CallGate<'_> {
-    fn start<'a>(
-        &'a self,
-        action: Action,
-        launch: Launch,
-    ) -> LocalFuture<'a, Result<Started, ToolError>> {
+    fn start(&self, action: Action, launch: Launch) -> LocalFuture<'_, Result<Started, ToolError>> {
         Box::pin(async move {
             let Launch { stdin, deadline, session } = launch;
             let confined = self.confine(self.pass(action)?, Some(session))?;
             let log = self.ground.logs.join(format!("{:04}.log", next(&self.ground.started)));
             let capture = Capture { log: Some(log.clone()), ..Capture::default() };
-            let running = confined.start(stdin, capture, Some(deadline)).await?;
+            let running = confined.start(stdin, capture, Some(deadline)).await.map_err(worded)?;
             Ok(Started { running, log })
         })
     }
 
-    fn finish<'a>(
-        &'a self,
+    fn finish(
+        &self,
         action: Action,
         stdin: Stdin,
         deadline: Duration,
-    ) -> LocalFuture<'a, Result<(Ended, Output), ToolError>> {
+    ) -> LocalFuture<'_, Result<(Ended, Output), ToolError>> {
         Box::pin(async move {
             let confined = self.confine(self.pass(action)?, None)?;
             let capture = Capture { window: PATCH_WINDOW, ..Capture::default() };
@@ -172,6 +168,15 @@ impl Gate for CallGate<'_> {
 
     fn patch_number(&self) -> u32 {
         next(&self.ground.patches)
+    }
+}
+
+/// What is wrong with the command itself is an answer; a fault of the confinement never is.
+fn worded(error: SandboxError) -> ToolError {
+    if error.is_about_command() {
+        ToolError::Reply(format!("not started: {}", record::chain(&error)))
+    } else {
+        ToolError::Sandbox(error)
     }
 }
 

@@ -75,7 +75,10 @@ pub async fn carry_out(
     let mut outcome = work.outcome(early);
     outcome.usage = own.borrow().usage();
     let usd = instance.model.prices.map(|_| own.borrow().usd());
-    if let Err(error) = run.transcript.append(&work.scope, completed(&outcome, work.attempts, work.last.as_ref(), usd)) {
+    if let Err(error) = run
+        .transcript
+        .append(&work.scope, completed(&outcome, work.attempts, work.last.as_ref(), usd))
+    {
         outcome.exit = Exit::Internal;
         outcome.reason = record::chain(&error);
     }
@@ -111,8 +114,9 @@ pub fn validate(instance: &Instance) -> Result<(), String> {
         crate::model::script::Script::read(name, text).map_err(|error| record::chain(&error))?;
     }
     if let Some(schema) = &instance.output.schema {
-        jsonschema::validator_for(schema)
-            .map_err(|error| format!("{}: `output.schema` can't be used: {error}", instance.span))?;
+        jsonschema::validator_for(schema).map_err(|error| {
+            format!("{}: `output.schema` can't be used: {error}", instance.span)
+        })?;
     }
     Ok(())
 }
@@ -178,6 +182,7 @@ impl Work<'_> {
             sandbox: &stage.sandbox,
             logs: stage.logs.clone(),
             shell: stage.shell.clone(),
+            write_roots: stage.profile.write.clone(),
         };
         let new = |ledgers: &Ledgers| {
             let parts = (self.place.model, policy.clone(), ledgers.clone());
@@ -221,18 +226,16 @@ impl Work<'_> {
             let (attempt, output) =
                 acceptance::accept(self.run, stage, &scope, (end, left > 0)).await;
             let usage = self.ledgers.own.borrow().usage() - before;
-            self.run.transcript.append(&scope, attempt.completed(ended_processes, output, usage))?;
+            self.run
+                .transcript
+                .append(&scope, attempt.completed(ended_processes, output, usage))?;
             self.run.transcript.sync()?;
-            let again = left > 0
-                && !attempt.failures.is_empty()
-                && matches!(attempt.end, End::Message(_) | End::GaveUp(_));
-            feedback = again.then(|| {
-                let reports: Vec<String> =
-                    attempt.failures.iter().map(|failure| failure.feedback.clone()).collect();
-                prompt::feedback(&reports, number, retry.max_attempts)
-            });
+            feedback = attempt
+                .feedback()
+                .filter(|_| left > 0)
+                .map(|reports| prompt::feedback(&reports, number, retry.max_attempts));
             self.last = Some(attempt);
-            if !again {
+            if feedback.is_none() {
                 break;
             }
         }
@@ -266,7 +269,7 @@ impl Work<'_> {
     }
 
     fn policy(&self, stage: &Stage<'_>) -> Result<Policy, Early> {
-        let profile = &self.instance.profile;
+        let profile = &stage.profile;
         let workspace = stage.workspace.root().to_path_buf();
         let write_roots = match profile.mode {
             SandboxMode::ReadOnly => Vec::new(),
@@ -309,6 +312,9 @@ impl Conversation<'_> {
     /// Begins an attempt, with what the last one's verdict says.
     fn begin(&mut self, scope: Scope, feedback: Option<Item>) {
         self.scope = scope;
+        self.steps = 0;
+        self.calls = 0;
+        self.ground.patches.set(0);
         if let Some(item) = feedback {
             self.history.push(item);
         }
@@ -316,6 +322,27 @@ impl Conversation<'_> {
 }
 
 impl Attempt {
+    /// What another attempt could repair, in words for the model; `None` when nothing is wrong or
+    /// nothing can be repaired.
+    fn feedback(&self) -> Option<Vec<String>> {
+        let mut reports: Vec<String> =
+            self.failures.iter().map(|failure| failure.feedback.clone()).collect();
+        match &self.end {
+            End::Message(_) => {}
+            End::GaveUp(reason) => reports.push(format!("The attempt has no result: {reason}.")),
+            End::Budget(_)
+            | End::Wall
+            | End::Idle(_)
+            | End::Provider { .. }
+            | End::Denied(_)
+            | End::Sandbox(_)
+            | End::Setup(_)
+            | End::Stopped(_)
+            | End::Internal(_) => return None,
+        }
+        (!reports.is_empty()).then_some(reports)
+    }
+
     /// Exit status, kind and reason that this attempt stands for.
     fn outcome(&self) -> (Exit, String, String) {
         let (_, reason) = self.end.describe();

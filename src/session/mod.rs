@@ -142,6 +142,7 @@ struct Footing<'a> {
     sandbox: &'a Sandbox,
     logs: PathBuf,
     shell: PathBuf,
+    write_roots: Vec<PathBuf>,
 }
 
 /// One conversation with the model.
@@ -180,7 +181,7 @@ impl<'a> Conversation<'a> {
             shell: footing.shell.clone(),
             binary: run.host.binary.clone(),
             protected: instance.profile.protected.clone(),
-            write_roots: instance.profile.write.clone(),
+            write_roots: footing.write_roots.clone(),
             patch_overwrite: instance.patch_overwrite,
             remaining: Duration::ZERO,
         };

@@ -3,7 +3,6 @@
 //! In: the instance, its project docs and context, the confinement in force. Out: history items.
 //! Pure.
 
-use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::model::Item;
@@ -59,7 +58,11 @@ pub(super) fn opening(instance: &Instance, place: &Place<'_>, context: &[String]
 fn permissions(instance: &Instance, place: &Place<'_>) -> String {
     let profile = &instance.profile;
     let mut text = String::from("<environment>\n");
-    let mut line = |key: &str, value: &str| drop(writeln!(text, "{key}: {value}"));
+    let mut line = |key: &str, value: &str| {
+        for part in [key, ": ", value, "\n"] {
+            text.push_str(part);
+        }
+    };
     line("working folder", &place.cwd.to_string_lossy());
     line("workspace", instance.workspace.kind.name());
     line("sandbox mode", profile.mode.name());

@@ -4,11 +4,12 @@
 //! instance can't begin.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use crate::exit::Exit;
 use crate::plan::{ContextSource, Instance, Keep, WorkspaceKind, fence};
+use crate::profile::{Profile, SandboxMode};
 use crate::run::{Authored, AuthoredError, Run, Signal, record};
 use crate::sandbox::{Place, Sandbox, SandboxError, environment};
 use crate::tool::clip_output;
@@ -18,6 +19,8 @@ use crate::workspace::{Change, Fresh, Git, Source, Workspace, WorkspaceError};
 
 use super::End;
 
+/// Most bytes taken of a context command's output before the entry's own cap; our choice.
+const CONTEXT_OUTPUT: usize = 1 << 20;
 /// Deadline of one context command; our choice.
 const CONTEXT: std::time::Duration = std::time::Duration::from_mins(2);
 
@@ -37,6 +40,7 @@ pub(super) struct Early {
 pub(super) struct Stage<'a> {
     run: Rc<Run>,
     pub(super) instance: &'a Instance,
+    pub(super) profile: Profile,
     pub(super) workspace: Workspace,
     pub(super) sandbox: Sandbox,
     pub(super) env: Rc<BTreeMap<String, String>>,
@@ -63,9 +67,10 @@ impl<'a> Stage<'a> {
     ) -> Result<Self, Early> {
         let prepared =
             run.stop.guard(Workspace::prepare(git, source, &instance.workspace, &folder)).await;
-        let workspace = prepared.map_err(|stopped| Early::stopped(stopped.0))?.map_err(|error| {
-            Early { kind: "workspace".to_owned(), ..Early::workspace(error) }
-        })?;
+        let workspace = prepared
+            .map_err(|stopped| Early::stopped(stopped.0))?
+            .map_err(|error| Early { kind: "workspace".to_owned(), ..Early::workspace(error) })?;
+        let profile = grounded(instance, (run, source), workspace.root());
         let mut read_extra = workspace.read_extra().to_vec();
         read_extra.push(run.host.binary.clone());
         let place = Place {
@@ -73,18 +78,19 @@ impl<'a> Stage<'a> {
             home: workspace.home(),
             tmp: workspace.tmp(),
             read_extra,
-            write_extra: instance.profile.write.clone(),
+            write_extra: profile.write.clone(),
             marker: run.state.to_string_lossy().into_owned(),
             is_disposable: workspace.is_disposable(),
         };
-        let probed = Sandbox::probe(&run.host, &instance.profile, &place).await;
+        let probed = Sandbox::probe(&run.host, &profile, &place).await;
         let enforced = match &probed {
             Ok(sandbox) => sandbox.enforcement().clone(),
             Err(error) => unenforced(instance, error),
         };
-        run.transcript.append(scope, started(run, instance, (enforced, workspace.notices())))?;
+        run.transcript
+            .append(scope, started(run, instance, &profile, (enforced, workspace.notices())))?;
         let sandbox = probed?;
-        let env = environment(&instance.profile.env, &run.host, &place, &run.secret_names);
+        let env = environment(&profile.env, &run.host, &place, &run.secret_names);
         let shell = ["bash", "sh"]
             .iter()
             .find_map(|name| crate::path::find_program(name, env.get("PATH")))
@@ -94,7 +100,7 @@ impl<'a> Stage<'a> {
             .map_err(|error| Early::setup("workspace", format!("{}: {error}", logs.display())))?;
         let cwd = workspace.workdir();
         let (run, env) = (Rc::clone(run), Rc::new(env));
-        let mut stage = Self { run, instance, workspace, sandbox, env, cwd, logs, shell };
+        let mut stage = Self { run, instance, profile, workspace, sandbox, env, cwd, logs, shell };
         stage.set_up(scope).await?;
         Ok(stage)
     }
@@ -153,10 +159,10 @@ impl<'a> Stage<'a> {
                         let text = format!("context command at {} {how}: {output}", entry.span);
                         return Err(Early::setup("context", text));
                     }
-                    clip_output(&done.output, entry.max_bytes)
+                    clip_output(&done.output, CONTEXT_OUTPUT)
                 }
             };
-            let text = crate::text::clip(&text, entry.max_bytes);
+            let text = crate::plan::cap(&text, entry.max_bytes);
             entries.push(fence(&entry.title, &text, entry.is_untrusted));
         }
         Ok(entries)
@@ -165,7 +171,8 @@ impl<'a> Stage<'a> {
     /// Reads a context file of the workspace; a symlink out of it is refused.
     fn context_file(&self, path: &str, span: &crate::approval::Span) -> Result<String, Early> {
         let root = self.workspace.root();
-        let wrong = |why: String| Early::setup("context", format!("context file `{path}` ({span}): {why}"));
+        let wrong =
+            |why: String| Early::setup("context", format!("context file `{path}` ({span}): {why}"));
         let file = root.join(path).canonicalize().map_err(|error| wrong(error.to_string()))?;
         let root = root.canonicalize().map_err(|error| wrong(error.to_string()))?;
         if !file.starts_with(&root) {
@@ -232,6 +239,39 @@ impl FreshStage {
     }
 }
 
+/// The profile with its relative roots below the workspace, and with what no command may read:
+/// state and record of runs, where the agent's tree waits while its result is judged (P5), and the
+/// configuration of the checkout, where CI leaves its token.
+fn grounded(
+    instance: &Instance,
+    (run, source): (&Run, Option<&Rc<Source>>),
+    root: &Path,
+) -> Profile {
+    let profile = &instance.profile;
+    let below = |paths: &[PathBuf]| paths.iter().map(|path| root.join(path)).collect();
+    let mut deny_read = profile.deny_read.clone();
+    if profile.mode != SandboxMode::DangerFullAccess {
+        let mut hidden = vec![run.state.parent().unwrap_or(&run.state).to_path_buf()];
+        if !run.out.starts_with(root) {
+            hidden.push(run.out.clone());
+        }
+        if let Some(source) = source
+            && instance.workspace.kind != WorkspaceKind::InPlace
+        {
+            for folder in [source.git_dir(), source.common_dir()] {
+                hidden.extend(["config", "config.worktree"].map(|name| folder.join(name)));
+            }
+        }
+        deny_read.extend(hidden.iter().map(|path| path.to_string_lossy().into_owned()));
+    }
+    Profile {
+        write: below(&profile.write),
+        read: profile.read.as_deref().map(below),
+        deny_read,
+        ..profile.clone()
+    }
+}
+
 /// How a command ended, in words.
 fn ending(ended: &crate::process::Ended) -> String {
     match (ended.cause, ended.exit_code, ended.signal) {
@@ -255,6 +295,7 @@ fn unenforced(instance: &Instance, error: &SandboxError) -> Enforcement {
 fn started(
     run: &Run,
     instance: &Instance,
+    profile: &Profile,
     (enforced, notices): (Enforcement, &[String]),
 ) -> Event {
     let target = match instance.workspace.kind {
@@ -270,7 +311,7 @@ fn started(
         target: target.to_string_lossy().into_owned(),
         provider: instance.model.provider.clone(),
         model: instance.model.name.clone(),
-        requested: json(serde_json::to_value(&instance.profile)),
+        requested: json(serde_json::to_value(profile)),
         enforced,
         budget: json(serde_json::to_value(&instance.budget)),
         notices: notices.to_vec(),
@@ -340,9 +381,7 @@ impl From<AuthoredError> for Early {
             AuthoredError::Stopped(signal) => Self::stopped(signal),
             AuthoredError::Sandbox(error) => error.into(),
             AuthoredError::Record(error) => error.into(),
-            AuthoredError::NoProgram(_) | AuthoredError::Log { .. } => {
-                Self::setup("command", record::chain(&error))
-            }
+            AuthoredError::Log { .. } => Self::setup("command", record::chain(&error)),
         }
     }
 }

@@ -5,7 +5,6 @@
 
 use std::rc::Rc;
 
-
 use crate::model::{
     FaultKind, Item, ItemKind, ModelError, Progress, Request, Response, ToolCall, ToolSpec,
 };
@@ -35,10 +34,8 @@ impl Conversation<'_> {
         let scope = Scope { step: Some(self.steps), ..self.scope.clone() };
         let router = ToolRouter::build(&self.tools);
         let names = router.specs().iter().map(|spec| spec.name().to_owned()).collect();
-        let started = Event::StepStarted {
-            history_items: self.history.items().len() as u64,
-            tools: names,
-        };
+        let started =
+            Event::StepStarted { history_items: self.history.items().len() as u64, tools: names };
         if let Err(error) = self.run.transcript.append(&scope, started) {
             return Next::Over(End::fault(&error));
         }
@@ -62,6 +59,11 @@ impl Conversation<'_> {
             })
             .collect();
         let next = if response.incomplete.is_some() || calls.is_empty() {
+            // Calls of a response that was cut short are not carried out; each has its output all
+            // the same, or the history could not be sent again.
+            for call in &calls {
+                self.history.push(Item::output(call, "not run: the response was cut short"));
+            }
             Next::Over(final_message(&response))
         } else {
             let context = self.context();
@@ -165,9 +167,8 @@ impl Conversation<'_> {
         let mut over: Option<End> = None;
         let mut rest = calls;
         while !rest.is_empty() {
-            let is_parallel = |call: &ToolCall| {
-                router.route(call).is_some_and(|tool| tool.supports_parallel())
-            };
+            let is_parallel =
+                |call: &ToolCall| router.route(call).is_some_and(|tool| tool.supports_parallel());
             let alike = rest.iter().take_while(|call| is_parallel(call)).count().max(1);
             let (batch, later) = rest.split_at(alike);
             rest = later;
@@ -188,10 +189,11 @@ impl Conversation<'_> {
                 running.push((scope, call, skip));
             }
             let ground = &self.ground;
-            let done = futures_util::future::join_all(running.into_iter().map(
-                |(scope, call, skip)| super::call::run(ground, router, context, (scope, call, skip)),
-            ))
-            .await;
+            let done =
+                futures_util::future::join_all(running.into_iter().map(|(scope, call, skip)| {
+                    super::call::run(ground, router, context, (scope, call, skip))
+                }))
+                .await;
             for (call, done) in batch.iter().zip(done) {
                 self.history.push(Item::output(call, &done.output));
                 over = over.or(self.settle(call, done));
@@ -255,11 +257,7 @@ const DENIALS_IN_A_ROW: u32 = 10;
 const LEAST_OUTPUT: u64 = 16;
 
 /// Writes down what happens to a request.
-fn tell(
-    run: &Run,
-    scope: &Scope,
-    progress: &Progress<'_>,
-) -> Result<(), TranscriptError> {
+fn tell(run: &Run, scope: &Scope, progress: &Progress<'_>) -> Result<(), TranscriptError> {
     let event = match *progress {
         Progress::Item(_) => return Ok(()),
         Progress::Requested { r#try, body } => {

@@ -5,10 +5,11 @@
 use std::collections::BTreeMap;
 
 use super::complaint::{At, Complaints};
-use super::file::{IncludedFile, InputSpec, InputType, TaskFile};
+use super::entries::Entries;
+use super::file::{IncludedFile, InputSpec, InputType, Run, TaskFile};
 use super::model::{Provider, Secret, WireName};
 use super::read::Spanned;
-use super::value::{Entries, Id};
+use super::value::Id;
 use super::work::{Check, ContextFrom, ContextSpec, Defaults, Output, Task};
 
 /// Checks a task file.
@@ -18,12 +19,27 @@ pub fn task_file(file: &TaskFile, complaints: &mut Complaints) {
     }
     providers(file.providers.as_ref(), complaints);
     defaults(file.defaults.as_ref(), complaints);
-    for (name, spec) in file.inputs.iter().flat_map(|inputs| &inputs.0) {
-        input(&name.0, spec, complaints);
+    for spec in file.inputs.iter().flat_map(|inputs| inputs.0.values()) {
+        input(spec, complaints);
     }
+    run_budget(file.run.as_ref(), complaints);
     unique("task", file.tasks.value.iter().map(|task| &task.value.id), complaints);
     for task in &file.tasks.value {
         check_task(task, complaints);
+    }
+}
+
+/// Silence and repetition are facts of one conversation; a limit for all of them has no meaning.
+fn run_budget(run: Option<&Spanned<Run>>, complaints: &mut Complaints) {
+    let Some((run, budget)) = run.and_then(|run| Some((run, run.value.budget.as_ref()?))) else {
+        return;
+    };
+    let misplaced =
+        [("idle", budget.idle.is_some()), ("repeat_calls", budget.repeat_calls.is_some())];
+    for (key, _) in misplaced.iter().filter(|(_, is_there)| *is_there) {
+        let at = run.at.below("budget");
+        let text = format!("`{}.{key}` goes with the budget of a task", at.key);
+        complaints.push(at.complain(text).with_hint(format!("write `defaults.budget.{key}`")));
     }
 }
 
@@ -203,7 +219,7 @@ fn check_secret(secret: &Spanned<Secret>, complaints: &mut Complaints) {
     }
 }
 
-fn input(name: &str, spec: &Spanned<InputSpec>, complaints: &mut Complaints) {
+fn input(spec: &Spanned<InputSpec>, complaints: &mut Complaints) {
     let InputSpec { r#type, required, default, options, min, max, pattern, .. } = &spec.value;
     let kind = r#type.value;
     let key = &spec.at.key;
@@ -230,7 +246,7 @@ fn input(name: &str, spec: &Spanned<InputSpec>, complaints: &mut Complaints) {
         complaints.push(min.at.complain(text));
     }
     if let (Some(true), Some(default)) = (required, default) {
-        let text = format!("`{name}` must have only one of `required: true` and `default`");
+        let text = format!("`{key}` must have only one of `required: true` and `default`");
         complaints.push(default.at.complain(text));
     }
 }

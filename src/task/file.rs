@@ -5,14 +5,14 @@
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
+use super::declare::{choice, object};
+use super::entries::Entries;
 use super::model::{BudgetSpec, Provider};
 use super::node::{Kind, Node};
 use super::permissions::Permissions;
-use super::read::{Merge, Read, Reader, Spanned, choice, found, object};
+use super::read::{Merge, Read, Reader, Spanned, found};
 use super::unbuilt::{McpServer, Otlp};
-use super::value::{
-    Count, Digest, Entries, Id, Ident, Json, Number, Path, Pattern, Text, Variable,
-};
+use super::value::{Count, Digest, Id, Ident, Json, Number, Path, Pattern, Text, Variable};
 use super::work::{Defaults, Task};
 
 object! {
@@ -31,7 +31,7 @@ object! {
         /// Values from the command line or the environment.
         pub inputs: Option<Entries<Ident, InputSpec>>,
         /// How the tasks run.
-        pub run: Option<Run>,
+        pub run: Option<Spanned<Run>>,
         /// Providers of models.
         pub providers: Option<Entries<Id, Provider>>,
         /// Named permissions.
@@ -170,9 +170,9 @@ object! {
 object! {
     /// Copies of reports; relative to this file.
     pub struct ReportSpec {
-        /// JUnit.
+        /// `JUnit`.
         pub junit: Option<Spanned<Path>>,
-        /// Whether JUnit has a case for each call and patch. Default `trace`: it does.
+        /// Whether `JUnit` has a case for each call and patch. Default `trace`: it does.
         pub junit_detail: Option<JunitDetail>,
         /// Summary.
         pub markdown: Option<Spanned<Path>>,
@@ -192,7 +192,7 @@ object! {
 }
 
 choice! {
-    /// How detailed JUnit is.
+    /// How detailed `JUnit` is.
     pub enum JunitDetail {
         /// A case for each call and patch.
         Trace = "trace",

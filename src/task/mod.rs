@@ -6,12 +6,15 @@
 
 pub mod check;
 pub mod complaint;
+pub(crate) mod declare;
+pub mod entries;
 pub mod file;
 pub mod model;
 pub mod node;
 pub mod permissions;
 pub mod read;
 pub mod unbuilt;
+pub mod union;
 pub mod value;
 pub mod work;
 
@@ -42,7 +45,7 @@ pub fn read(name: &str, text: &str) -> Result<TaskFile, Complaints> {
 ///
 /// # Errors
 ///
-/// As [`read`].
+/// As [`read()`].
 pub fn read_included(name: &str, text: &str) -> Result<IncludedFile, Complaints> {
     read_as(name, text, check::included_file)
 }
@@ -51,7 +54,7 @@ pub fn read_included(name: &str, text: &str) -> Result<IncludedFile, Complaints>
 ///
 /// # Errors
 ///
-/// As [`read`].
+/// As [`read()`].
 pub fn read_permissions(name: &str, text: &str) -> Result<Permissions, Complaints> {
     read_as(name, text, |_, _| ())
 }
@@ -92,4 +95,61 @@ pub fn schema() -> Value {
         secret["maxProperties"] = 1.into();
     }
     schema
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{ProptestConfig, prop, proptest};
+
+    use super::{read, read_included, read_permissions};
+
+    const WORDS: [&str; 28] = [
+        "version: 1\n",
+        "tasks:",
+        "\n",
+        "  ",
+        "- ",
+        "id: ",
+        "a",
+        "prompt: x\n",
+        "{",
+        "}",
+        "[",
+        "]",
+        ", ",
+        ": ",
+        "|\n",
+        ">-\n",
+        "\"",
+        "'",
+        "&a ",
+        "*a",
+        "#",
+        "!",
+        "<<: ",
+        "\t",
+        "~",
+        "ä",
+        "1",
+        "permissions: ",
+    ];
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+
+        #[test]
+        fn no_text_panics_and_each_refusal_has_a_complaint(
+            picks in prop::collection::vec(0..WORDS.len(), 0..40),
+        ) {
+            let text: String = picks.iter().map(|pick| WORDS[*pick]).collect();
+            let errors = [
+                read("t.yml", &text).err(),
+                read_included("t.yml", &text).err(),
+                read_permissions("t.yml", &text).err(),
+            ];
+            for complaints in errors.into_iter().flatten() {
+                assert!(!complaints.is_empty(), "{text}");
+            }
+        }
+    }
 }

@@ -2,8 +2,10 @@
 //!
 //! In: nodes. Out: what the file says, every field optional. Knows nothing of wires.
 
-use super::read::{Spanned, choice, object};
-use super::value::{Amount, Count, Entries, Path, Price, Text, Time, Variable};
+use super::declare::{choice, object};
+use super::entries::Entries;
+use super::read::Spanned;
+use super::value::{Amount, Count, Path, Price, Text, Time, Variable};
 
 object! {
     /// Which model answers.

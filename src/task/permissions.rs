@@ -5,10 +5,12 @@
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
+use super::declare::{choice, object};
+use super::entries::Entries;
 use super::model::ModelSpec;
 use super::node::{Kind, Node};
-use super::read::{Merge, Read, Reader, Spanned, choice, object, word};
-use super::value::{Count, Entries, Id, Path, Size, Text, Time, Variable};
+use super::read::{Merge, Read, Reader, Spanned, word};
+use super::value::{Count, Id, Path, Size, Text, Time, Variable};
 
 object! {
     /// What an attempt may do. A field that is left out comes from `extends`, then from the

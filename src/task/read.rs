@@ -1,8 +1,6 @@
 //! Reading: from nodes to typed values, collecting every complaint on the way.
 //!
-//! In: a [`Node`]. Out: values that are right in shape, or complaints. One macro for mappings and
-//! one for words, so that the reader, the published schema and the merge come from one list of
-//! fields. Knows nothing of what the fields mean.
+//! In: a [`Node`]. Out: values that are right in shape, or complaints. Knows nothing of what the fields mean.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -314,6 +312,12 @@ pub enum Shape {
 }
 
 impl Scalar {
+    /// Whether the text is quoted and would be a number, a truth value or nothing without quotes.
+    fn means_else_bare(&self) -> bool {
+        let bare = Self { text: self.text.clone(), is_plain: true, block: None };
+        !self.is_plain && bare.shape() != Shape::Text
+    }
+
     /// What the scalar means.
     pub fn shape(&self) -> Shape {
         if !self.is_plain {
@@ -354,6 +358,7 @@ pub fn found(node: &Node) -> String {
         Kind::Scalar(scalar) => match scalar.shape() {
             Shape::Nothing => "nothing".to_owned(),
             Shape::Text if scalar.text.is_empty() => "an empty text".to_owned(),
+            Shape::Text if scalar.means_else_bare() => format!("the text `{}`", scalar.text),
             Shape::Text | Shape::Truth(_) | Shape::Number => {
                 let line = scalar.text.lines().next().unwrap_or_default();
                 format!("`{}`", crate::text::clip(line, 60))
@@ -397,146 +402,6 @@ pub fn property<T: JsonSchema>(generator: &mut SchemaGenerator, about: &[&str]) 
     schema
 }
 
-/// Declares a mapping: the struct, its reader, its schema and its merge.
-///
-/// A field is an `Option` or a `Spanned` that must be there. Fields under `unbuilt` are read for
-/// their shape and then refused by name.
-macro_rules! object {
-    (
-        $(#[doc = $doc:literal])*
-        pub struct $name:ident {
-            $( $(#[doc = $about:literal])* pub $field:ident : $type:ty, )*
-        }
-        $( unbuilt { $( $(#[doc = $unbuilt_about:literal])* $unbuilt:ident : $unbuilt_type:ty, )* } )?
-    ) => {
-        $(#[doc = $doc])*
-        #[derive(Clone, Debug, Default, PartialEq)]
-        pub struct $name {
-            $( $(#[doc = $about])* pub $field: $type, )*
-        }
-
-        impl $crate::task::read::Read for $name {
-            fn read(
-                node: &$crate::task::node::Node,
-                reader: &mut $crate::task::read::Reader,
-            ) -> Option<Self> {
-                use $crate::task::read::Field;
-                let keys = [
-                    $( $crate::task::read::key(stringify!($field)), )*
-                    $($( $crate::task::read::key(stringify!($unbuilt)), )*)?
-                ];
-                let fields = reader.fields(node, &keys)?;
-                $(
-                    let $field = <$type as Field>::take(
-                        &fields,
-                        $crate::task::read::key(stringify!($field)),
-                        reader,
-                    );
-                )*
-                $($(
-                    let name = $crate::task::read::key(stringify!($unbuilt));
-                    if let Some((key, node)) = fields.pair(name) {
-                        reader.within(name, |reader| {
-                            reader.refuse::<$unbuilt_type>(key, node);
-                        });
-                    }
-                )*)?
-                Some(Self { $( $field: $field?, )* })
-            }
-        }
-
-        impl schemars::JsonSchema for $name {
-            fn schema_name() -> std::borrow::Cow<'static, str> {
-                stringify!($name).into()
-            }
-
-            fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-                use $crate::task::read::{Field, key, object_schema, property};
-                let mut required: Vec<&str> = Vec::new();
-                $(
-                    if <$type as Field>::IS_REQUIRED {
-                        required.push(key(stringify!($field)));
-                    }
-                )*
-                let properties = vec![
-                    $( (
-                        key(stringify!($field)),
-                        property::<<$type as Field>::Value>(generator, &[$($about),*]),
-                    ), )*
-                    $($( (
-                        key(stringify!($unbuilt)),
-                        property::<$unbuilt_type>(
-                            generator,
-                            &[$($unbuilt_about,)* " Not built yet."],
-                        ),
-                    ), )*)?
-                ];
-                object_schema(&[$($doc),*], properties, &required)
-            }
-        }
-
-        impl $crate::task::read::Merge for $name {
-            fn over(self, lower: Self) -> Self {
-                Self { $( $field: $crate::task::read::Merge::over(self.$field, lower.$field), )* }
-            }
-        }
-    };
-}
-
-/// Declares a choice of words: the enum, its reader and its schema. The first is the default;
-/// words under `unbuilt` are known and refused by name.
-macro_rules! choice {
-    (
-        $(#[doc = $doc:literal])*
-        pub enum $name:ident {
-            $(#[doc = $first_about:literal])* $first:ident = $first_word:literal,
-            $( $(#[doc = $about:literal])* $variant:ident = $word:literal, )*
-        }
-        $( unbuilt { $( $unbuilt:literal ),* } )?
-    ) => {
-        $(#[doc = $doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub enum $name {
-            $(#[doc = $first_about])* #[default] $first,
-            $( $(#[doc = $about])* $variant, )*
-        }
-
-        impl $crate::task::read::Read for $name {
-            fn read(
-                node: &$crate::task::node::Node,
-                reader: &mut $crate::task::read::Reader,
-            ) -> Option<Self> {
-                let built = [($first_word, Self::$first), $( ($word, Self::$variant), )*];
-                let unbuilt: &[&str] = &[$( $( $unbuilt ),* )?];
-                let words: Vec<&str> =
-                    built.iter().map(|(word, _)| *word).chain(unbuilt.iter().copied()).collect();
-                let word = $crate::task::read::word(node, &words, reader)?;
-                let value = built.iter().find(|(name, _)| *name == word).map(|(_, value)| *value);
-                if value.is_none() {
-                    let path = format!("{}: {word}", reader.path());
-                    reader.not_built(node, &path);
-                }
-                value
-            }
-        }
-
-        impl schemars::JsonSchema for $name {
-            fn schema_name() -> std::borrow::Cow<'static, str> {
-                stringify!($name).into()
-            }
-
-            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-                schemars::json_schema!({
-                    "description": $crate::task::read::description(&[$($doc),*]),
-                    "enum": [$first_word, $($word,)* $($($unbuilt,)*)?],
-                })
-            }
-        }
-
-        impl $crate::task::read::Merge for $name {}
-    };
-}
-
 /// Reads one of `words`.
 pub fn word<'a>(node: &'a Node, words: &[&str], reader: &mut Reader) -> Option<&'a str> {
     let list = words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
@@ -554,5 +419,3 @@ pub fn word<'a>(node: &'a Node, words: &[&str], reader: &mut Reader) -> Option<&
     }
     None
 }
-
-pub(crate) use {choice, object};

@@ -4,11 +4,13 @@
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
+use super::declare::{choice, object};
+use super::entries::Entries;
 use super::model::Secret;
 use super::node::{Kind, Node};
-use super::read::{Merge, Read, Reader, Spanned, choice, object};
-use super::value::{Count, Entries, Id, Ident, Json, Object, Path, Text, Time, Variable};
-use super::work::CommandSpec;
+use super::read::{Merge, Read, Reader, Spanned};
+use super::union::CommandSpec;
+use super::value::{Count, Id, Ident, Json, Object, Path, Text, Time, Variable};
 
 object! {
     /// A tool server.
@@ -241,7 +243,7 @@ object! {
 object! {
     /// Reports that a check writes.
     pub struct ReportPaths {
-        /// JUnit.
+        /// `JUnit`.
         pub junit: Option<Path>,
         /// SARIF.
         pub sarif: Option<Path>,

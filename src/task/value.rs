@@ -2,14 +2,13 @@
 //!
 //! In: a node. Out: a checked value. Knows nothing of where in the file a value may stand.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::Value;
 
 use super::node::{Kind, Node};
-use super::read::{Merge, Read, Reader, Shape, Spanned, found};
+use super::read::{Merge, Read, Reader, Shape};
 use crate::text::{parse_duration, parse_size};
 
 /// Declares a leaf: its schema stands where it is used.
@@ -93,25 +92,10 @@ pub struct Json(pub Value);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Object(pub Value);
 
-/// A mapping whose keys are ids that the file chooses.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Entries<K, T>(pub BTreeMap<K, Spanned<T>>);
-
-/// What the keys of [`Entries`] must be.
-pub trait Key: Sized + Ord {
-    /// A key as the schema's `pattern`.
-    const PATTERN: &'static str;
-    /// What a key must be, in words.
-    const EXPECTED: &'static str;
-    /// Reads a key.
-    fn parse(text: &str) -> Option<Self>;
-}
-
-/// An identifier: `[a-z_]`, then up to 63 of `[a-z0-9_]`; none of YAML 1.1's words for yes and no.
+/// An identifier: `[a-z_]`, then up to 63 of `[a-z0-9_]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ident(pub String);
 
-const ID: &str = "^[a-z0-9][a-z0-9._-]{0,63}$";
 const DURATION: &str = "a duration such as `90s` or `1h30m`";
 
 leaf!(Text, "Text", { "type": "string", "minLength": 1 });
@@ -157,7 +141,7 @@ fn checked(
     expected: &str,
     is_right: impl Fn(&str) -> bool,
 ) -> Option<String> {
-    let text = reader.text(node, expected)?;
+    let text = words(node, reader, expected)?;
     if is_right(text) {
         return Some(text.to_owned());
     }
@@ -165,28 +149,25 @@ fn checked(
     None
 }
 
-fn is_id(text: &str) -> bool {
+pub(super) fn is_id(text: &str) -> bool {
     let is_letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     text.len() <= 64
         && text.starts_with(is_letter)
         && text.chars().all(|c| is_letter(c) || matches!(c, '.' | '_' | '-'))
 }
 
-fn is_variable(text: &str) -> bool {
+pub(super) fn is_variable(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-fn is_ident(text: &str) -> bool {
-    is_variable(text)
-        && text.len() <= 64
-        && !text.contains(|c: char| c.is_ascii_uppercase())
-        && !matches!(text, "on" | "off" | "yes" | "no" | "y" | "n" | "true" | "false" | "null")
+pub(super) fn is_ident(text: &str) -> bool {
+    is_variable(text) && text.len() <= 64 && !text.contains(|c: char| c.is_ascii_uppercase())
 }
 
 impl Read for Text {
     fn read(node: &Node, reader: &mut Reader) -> Option<Self> {
-        let text = reader.text(node, "text")?;
+        let text = words(node, reader, "text")?;
         if text.trim().is_empty() {
             reader.expected(node, "text with something in it");
             return None;
@@ -204,7 +185,7 @@ impl Read for Id {
 
 impl Read for Ident {
     fn read(node: &Node, reader: &mut Reader) -> Option<Self> {
-        checked(node, reader, <Self as Key>::EXPECTED, is_ident).map(Self)
+        checked(node, reader, <Self as super::entries::Key>::EXPECTED, is_ident).map(Self)
     }
 }
 
@@ -222,12 +203,17 @@ impl Read for Variable {
 }
 
 impl Read for Digest {
+    /// A digest may have digits alone, so that what YAML takes for a number is read as well.
     fn read(node: &Node, reader: &mut Reader) -> Option<Self> {
         let is_hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
-        checked(node, reader, "a SHA-256 of 64 lower-case hex digits", |text| {
-            text.len() == 64 && text.chars().all(is_hex)
-        })
-        .map(Self)
+        if let Kind::Scalar(scalar) = &node.kind
+            && scalar.text.len() == 64
+            && scalar.text.chars().all(is_hex)
+        {
+            return Some(Self(scalar.text.clone()));
+        }
+        reader.expected(node, "a SHA-256 of 64 lower-case hex digits");
+        None
     }
 }
 
@@ -244,15 +230,20 @@ impl Read for Pattern {
 
 impl Read for String {
     fn read(node: &Node, reader: &mut Reader) -> Option<Self> {
-        let text = reader.text(node, "text").map(str::to_owned);
-        if let (None, Kind::Scalar(scalar), Some(last)) =
-            (&text, &node.kind, reader.complaints.last_mut())
-            && scalar.shape() != Shape::Nothing
-        {
-            last.hint = Some(format!("quote it: `\"{}\"`", scalar.text));
-        }
-        text
+        words(node, reader, "text").map(str::to_owned)
     }
+}
+
+/// Reads text; where a number or a truth value stands, the remedy is to quote it.
+fn words<'a>(node: &'a Node, reader: &mut Reader, expected: &str) -> Option<&'a str> {
+    let text = reader.text(node, expected);
+    if let (None, Kind::Scalar(scalar), Some(last)) =
+        (text, &node.kind, reader.complaints.last_mut())
+        && scalar.shape() != Shape::Nothing
+    {
+        last.hint = Some(format!("quote it: `\"{}\"`", scalar.text));
+    }
+    text
 }
 
 impl Read for bool {
@@ -417,101 +408,4 @@ fn json_number(text: &str) -> Option<Value> {
         return Some(Value::from(number));
     }
     text.parse().ok().and_then(serde_json::Number::from_f64).map(Value::Number)
-}
-
-impl Key for Id {
-    const PATTERN: &'static str = ID;
-    const EXPECTED: &'static str =
-        "an id of at most 64 of `a-z 0-9 . _ -` that starts with a letter or digit";
-
-    fn parse(text: &str) -> Option<Self> {
-        is_id(text).then(|| Self(text.to_owned()))
-    }
-}
-
-impl Key for Ident {
-    const PATTERN: &'static str = "^[a-z_][a-z0-9_]{0,63}$";
-    const EXPECTED: &'static str = "an identifier of at most 64 of `a-z 0-9 _` that starts with no \
-        digit and isn't one of YAML's words for yes and no";
-
-    fn parse(text: &str) -> Option<Self> {
-        is_ident(text).then(|| Self(text.to_owned()))
-    }
-}
-
-impl Key for Variable {
-    const PATTERN: &'static str = "^[A-Za-z_][A-Za-z0-9_]*$";
-    const EXPECTED: &'static str = "the name of an environment variable";
-
-    fn parse(text: &str) -> Option<Self> {
-        is_variable(text).then(|| Self(text.to_owned()))
-    }
-}
-
-impl Key for String {
-    const PATTERN: &'static str = "^.+$";
-    const EXPECTED: &'static str = "a name";
-
-    fn parse(text: &str) -> Option<Self> {
-        (!text.is_empty()).then(|| text.to_owned())
-    }
-}
-
-impl<K, T> Default for Entries<K, T> {
-    fn default() -> Self {
-        Self(BTreeMap::new())
-    }
-}
-
-impl<K: Key, T: Read> Read for Entries<K, T> {
-    fn read(node: &Node, reader: &mut Reader) -> Option<Self> {
-        let mut map = BTreeMap::new();
-        for (text, key, value) in reader.pairs(node)? {
-            reader.within(text, |reader| match K::parse(text) {
-                Some(name) => {
-                    let value = Spanned::<T>::read(value, reader);
-                    map.extend(value.map(|value| (name, value)));
-                }
-                None => {
-                    let message = format!(
-                        "the key `{}` must be {}, got {}",
-                        reader.path(),
-                        K::EXPECTED,
-                        found(key)
-                    );
-                    reader.complain(key, message);
-                }
-            });
-        }
-        Some(Self(map))
-    }
-}
-
-/// Entries of the upper mapping replace entries of the lower one whole: half of a provider laid
-/// over another could send a key to a foreign address.
-impl<K: Ord, T> Merge for Entries<K, T> {
-    fn over(self, lower: Self) -> Self {
-        let mut map = lower.0;
-        map.extend(self.0);
-        Self(map)
-    }
-}
-
-impl<K: Key, T: JsonSchema> JsonSchema for Entries<K, T> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        format!("Entries_{}", T::schema_name()).into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let value = generator.subschema_for::<T>();
-        json_schema!({
-            "type": "object",
-            "propertyNames": { "pattern": K::PATTERN },
-            "additionalProperties": value,
-        })
-    }
 }

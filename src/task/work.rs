@@ -2,14 +2,13 @@
 //!
 //! In: nodes. Out: what the file says, every field but ids optional. Knows nothing of defaults.
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-
+use super::declare::{choice, object};
 use super::model::{BudgetSpec, ModelSpec};
-use super::node::{Kind, Node};
 use super::permissions::{NetworkAccess, PermissionsRef};
-use super::read::{Merge, Read, Reader, Spanned, choice, object};
+use super::read::{Merge as _, Spanned};
 use super::unbuilt::{Hook, Matrix, MatrixNeed, Publish, ReportPaths, SetupSecret};
-use super::value::{Count, Id, Object, Path, Size, Text, Time};
+use super::union::{CommandSpec, KeepPatch, SchemaSource, Setup};
+use super::value::{Count, Id, Path, Size, Text, Time};
 
 /// Declares `Task` and `Defaults` with the fields that both have.
 macro_rules! task_objects {
@@ -251,10 +250,6 @@ object! {
     }
 }
 
-/// A command that prepares the workspace.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Setup(pub SetupFields);
-
 object! {
     /// A command that decides whether the task is done.
     pub struct Check {
@@ -407,155 +402,4 @@ choice! {
         Skip = "skip",
     }
     unbuilt { "run" }
-}
-
-/// Whether the patch of a failed attempt is kept: always, in this version.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct KeepPatch;
-
-impl Merge for KeepPatch {}
-
-impl Read for KeepPatch {
-    fn read(node: &Node, reader: &mut Reader) -> Option<Self> {
-        if bool::read(node, reader)? {
-            return Some(Self);
-        }
-        let path = format!("{}: false", reader.path());
-        reader.not_built(node, &path);
-        None
-    }
-}
-
-impl JsonSchema for KeepPatch {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "KeepPatch".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "boolean" })
-    }
-}
-
-/// A command.
-#[derive(Clone, Debug, PartialEq)]
-pub enum CommandSpec {
-    /// Shell text for `bash -euo pipefail -c`.
-    Shell(String),
-    /// Program and arguments, run without a shell.
-    Argv(Vec<Spanned<String>>),
-}
-
-impl Default for CommandSpec {
-    fn default() -> Self {
-        Self::Shell(String::new())
-    }
-}
-
-impl Merge for CommandSpec {}
-
-impl Read for CommandSpec {
-    fn read(node: &Node, reader: &mut Reader) -> Option<Self> {
-        match &node.kind {
-            Kind::Scalar(_) => Text::read(node, reader).map(|text| Self::Shell(text.0)),
-            Kind::List(values) if values.is_empty() => {
-                reader.expected(node, "shell text, or a list of a program and its arguments");
-                None
-            }
-            Kind::List(_) => {
-                let argv: Vec<Spanned<String>> = Vec::read(node, reader)?;
-                if argv.first().is_some_and(|program| program.value.is_empty()) {
-                    reader.expected(node, "a list that starts with a program");
-                    return None;
-                }
-                Some(Self::Argv(argv))
-            }
-            Kind::Map(_) => {
-                reader.expected(node, "shell text, or a list of a program and its arguments");
-                None
-            }
-        }
-    }
-}
-
-impl JsonSchema for CommandSpec {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "CommandSpec".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "description": "Shell text, run with bash -euo pipefail; or a program and its arguments, run without a shell.",
-            "oneOf": [
-                { "type": "string", "minLength": 1 },
-                { "type": "array", "minItems": 1, "items": { "type": "string" } },
-            ],
-        })
-    }
-}
-
-impl Read for Setup {
-    fn read(node: &Node, reader: &mut Reader) -> Option<Self> {
-        if matches!(node.kind, Kind::Map(_)) {
-            return SetupFields::read(node, reader).map(Self);
-        }
-        let run = Spanned::<CommandSpec>::read(node, reader)?;
-        Some(Self(SetupFields { run, network: None, timeout: None }))
-    }
-}
-
-impl JsonSchema for Setup {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Setup".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let command = generator.subschema_for::<CommandSpec>();
-        let fields = generator.subschema_for::<SetupFields>();
-        json_schema!({
-            "description": "A command that prepares the workspace.",
-            "oneOf": [command, fields],
-        })
-    }
-}
-
-/// Where the schema of the final message comes from.
-#[derive(Clone, Debug, PartialEq)]
-pub enum SchemaSource {
-    /// A file.
-    File(Path),
-    /// The schema itself.
-    Inline(Object),
-}
-
-/// A schema is one value: it replaces the lower one.
-impl Merge for SchemaSource {}
-
-impl Read for SchemaSource {
-    fn read(node: &Node, reader: &mut Reader) -> Option<Self> {
-        match &node.kind {
-            Kind::Scalar(_) => Path::read(node, reader).map(Self::File),
-            Kind::Map(_) => Object::read(node, reader).map(Self::Inline),
-            Kind::List(_) => {
-                reader.expected(node, "a path or a mapping");
-                None
-            }
-        }
-    }
-}
-
-impl JsonSchema for SchemaSource {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "SchemaSource".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "description": "A file relative to this one, or the JSON Schema itself.",
-            "oneOf": [{ "type": "string", "minLength": 1 }, { "type": "object" }],
-        })
-    }
 }

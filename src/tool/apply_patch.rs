@@ -136,7 +136,11 @@ impl ApplyPatch {
         let number = gate.patch_number();
         let blob = gate.blob(text.as_bytes())?;
         let refused = |reason: &str| {
-            gate.record(Event::PatchRefused { number, reason: reason.to_owned(), text: blob.clone() })
+            gate.record(Event::PatchRefused {
+                number,
+                reason: reason.to_owned(),
+                text: blob.clone(),
+            })
         };
         let patch = match crate::patch::parse(text) {
             Ok(patch) => patch,

@@ -128,9 +128,10 @@ impl ToolExecutor for ExecCommand {
             if arguments.sandbox_permissions.as_deref() == Some("require_escalated") {
                 return Err(ToolError::Refused(Refusal {
                     by: "approval",
-                    reason: "not run: escalated permissions were asked for and the approval policy \
+                    reason:
+                        "not run: escalated permissions were asked for and the approval policy \
                              is `never`; run it without them, or go on without it"
-                        .to_owned(),
+                            .to_owned(),
                 }));
             }
             if let Some(found) = crate::patch::shell::extract(&arguments.cmd) {
@@ -251,9 +252,11 @@ fn exec(arguments: &Arguments, context: &StepContext) -> Result<Exec, ToolError>
     }
     let program = match arguments.shell.as_deref() {
         None | Some("" | "bash") => context.shell.clone(),
-        Some(shell) => crate::path::find_program(shell, context.env.get("PATH")).ok_or_else(|| {
-            ToolError::Reply(format!("no shell `{}` here", crate::text::clip(shell, 100)))
-        })?,
+        Some(shell) => {
+            crate::path::find_program(shell, context.env.get("PATH")).ok_or_else(|| {
+                ToolError::Reply(format!("no shell `{}` here", crate::text::clip(shell, 100)))
+            })?
+        }
     };
     let name = program.file_name().map_or_else(String::new, |name| name.to_string_lossy().into());
     let flag = if arguments.login { "-lc" } else { "-c" };

@@ -121,19 +121,15 @@ pub enum ToolError {
 /// The way from an action to its effect: judged, cleared, confined, recorded, started.
 pub trait Gate {
     /// Starts the action's command under its confinement.
-    fn start<'a>(
-        &'a self,
-        action: Action,
-        launch: Launch,
-    ) -> LocalFuture<'a, Result<Started, ToolError>>;
+    fn start(&self, action: Action, launch: Launch) -> LocalFuture<'_, Result<Started, ToolError>>;
 
     /// Starts the action's command and waits for its end.
-    fn finish<'a>(
-        &'a self,
+    fn finish(
+        &self,
         action: Action,
         stdin: Stdin,
         deadline: Duration,
-    ) -> LocalFuture<'a, Result<(Ended, Output), ToolError>>;
+    ) -> LocalFuture<'_, Result<(Ended, Output), ToolError>>;
 
     /// Clears an action that goes to a running command.
     ///

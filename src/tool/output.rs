@@ -2,7 +2,6 @@
 //!
 //! In: captured bytes and how the command stands. Out: text. Pure.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::process::{Cause, Ended, Output};
@@ -65,14 +64,16 @@ impl ExecReply<'_> {
             Standing::Running(_) => None,
         };
         if ended.is_some() && self.survivors > 0 {
-            // Writing to a `String` can't fail.
-            drop(writeln!(
-                output,
-                "Background processes still running: {} (they end with the attempt)",
-                self.survivors
-            ));
+            let count = self.survivors.to_string();
+            for part in ["Background processes still running: ", &count] {
+                output.push_str(part);
+            }
+            output.push_str(" (they end with the attempt)\n");
         }
-        drop(write!(output, "Original token count: {tokens}\nOutput:\n{text}"));
+        let count = tokens.to_string();
+        for part in ["Original token count: ", &count, "\nOutput:\n", &text] {
+            output.push_str(part);
+        }
         ToolResult {
             output,
             status: match ended {
@@ -127,7 +128,7 @@ pub fn clip_output(output: &Output, most: usize) -> String {
         return head + &tail;
     }
     let raw = (output.head.len() + output.tail.len()) as u64 + output.omitted;
-    let count = |bytes: &[u8]| bytes.iter().filter(|&&byte| byte == b'\n').count() as u64;
+    let count = |bytes: &[u8]| bytes.split(|&byte| byte == b'\n').count() as u64 - 1;
     let lines = count(&output.head) + count(&output.tail) + output.omitted_lines;
     let half = most / 2;
     let (first, last) = if output.omitted == 0 {
@@ -154,23 +155,21 @@ fn shorten_lines(text: &str) -> String {
     if text.lines().all(|line| line.len() <= LINE) {
         return text.to_owned();
     }
-    text.split_inclusive('\n')
-        .map(|line| {
-            let body = line.strip_suffix('\n').unwrap_or(line);
-            if body.len() <= LINE {
-                return line.to_owned();
-            }
-            let cut = floor_char_boundary(body, LINE / 2);
-            let from = ceil_char_boundary(body, body.len() - LINE / 2);
-            let end = &line[body.len()..];
-            format!(
-                "{}…{} bytes of this line omitted…{}{end}",
-                &body[..cut],
-                from - cut,
-                &body[from..]
-            )
-        })
-        .collect()
+    let mut out = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        let body = line.strip_suffix('\n').unwrap_or(line);
+        if body.len() <= LINE {
+            out.push_str(line);
+            continue;
+        }
+        let cut = floor_char_boundary(body, LINE / 2);
+        let from = ceil_char_boundary(body, body.len() - LINE / 2);
+        let gone = (from - cut).to_string();
+        for part in [&body[..cut], "…", &gone, " bytes of this line omitted…", &line[from..]] {
+            out.push_str(part);
+        }
+    }
+    out
 }
 
 #[cfg(test)]

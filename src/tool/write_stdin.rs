@@ -140,7 +140,7 @@ async fn feed(live: &mut Live, chars: &str, gate: &dyn Gate) -> Result<(), ToolE
         });
         let cleared = gate.clear(action)?;
         live.running.write(cleared).await?;
-        live.pending = judged.rsplit('\n').next().unwrap_or_default().to_owned();
+        judged.rsplit('\n').next().unwrap_or_default().clone_into(&mut live.pending);
     }
     if chars.contains(INTERRUPT) {
         live.running.interrupt();

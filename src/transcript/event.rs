@@ -259,6 +259,7 @@ pub enum Event {
         /// `clone`, `copy`, `in-place`.
         workspace: String,
         /// Folder that the result's patch belongs onto; absolute.
+        #[serde(default)]
         target: String,
         /// Provider id and model name.
         provider: String,
@@ -432,6 +433,7 @@ pub enum Event {
         /// Provider's call id.
         call_id: String,
         /// `function` or `freeform`.
+        #[serde(default)]
         form: String,
         /// Arguments or input as the model wrote them; a large one lies in `blob` instead.
         #[serde(default, skip_serializing_if = "Option::is_none")]

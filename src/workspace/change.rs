@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn lists_of_a_difference_are_read() {
         let output = b":100644 000000 a b D\0gone\0:100644 100644 a a R100\0old\0new\0\
-            :000000 100644 0 c A\0pic.png\00\t3\tgone\01\t2\t\0old\0new\0-\t-\tpic.png\0";
+            :000000 100644 0 c A\0pic.png\x000\t3\tgone\x001\t2\t\0old\0new\0-\t-\tpic.png\0";
         let files = parse_files(output);
         let seen: Vec<_> = files
             .iter()

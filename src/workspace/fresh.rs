@@ -76,6 +76,7 @@ impl Workspace {
         globs: &[String],
         commit: Option<&str>,
     ) -> Result<Vec<PathBuf>, WorkspaceError> {
+        const INDEX: &str = "restore-index";
         let set = paths_set(globs, Case::Exact)?;
         let (Some(commit), Some(source), Some(repo)) = (commit, &self.source, self.repos.first())
         else {
@@ -97,7 +98,6 @@ impl Workspace {
                 paths.push(path.to_path_buf());
             }
         }
-        const INDEX: &str = "restore-index";
         tree::remove(&repo.shadow.index(INDEX))?;
         repo.shadow.set(INDEX, &entries).await?;
         self.write_out(repo, INDEX, (&fresh.root, &paths)).await?;

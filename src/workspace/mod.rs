@@ -33,7 +33,7 @@ pub use state::{RunState, StateError, Swept, sweep};
 impl WorkspaceError {
     /// Whether git could not be confined here: exit status 15 (P3).
     pub const fn is_confinement(&self) -> bool {
-        matches!(self, Self::Git(GitError::Sandbox(_)))
+        matches!(self, Self::Git(GitError::Confine { .. }))
     }
 }
 

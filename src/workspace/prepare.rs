@@ -13,7 +13,7 @@ use std::rc::Rc;
 use super::clone::{self, Origin, shown};
 use super::git::Git;
 use super::lfs::{self, Pointer};
-use super::shadow::Shadow;
+use super::shadow::{Shadow, copy_index_file};
 use super::submodule::{self, Submodule};
 use super::{Source, TreeEntry, Uncommitted, WorkspaceError, io_error, tree};
 use crate::plan::{CachePlan, WorkspaceKind, WorkspacePlan};
@@ -127,7 +127,9 @@ impl Workspace {
             WorkspaceKind::Clone if !self.plan.path.as_os_str().is_empty() => {
                 root.join(&self.plan.path)
             }
-            _ => root.to_path_buf(),
+            WorkspaceKind::Clone | WorkspaceKind::Copy | WorkspaceKind::InPlace => {
+                root.to_path_buf()
+            }
         }
     }
 
@@ -199,7 +201,7 @@ impl Workspace {
                 Shadow::create(&self.git, (&git_dir, &work_tree), Some(&borrowed), &format).await?;
             // The index that our own checkout wrote a moment ago saves reading every file again.
             let index = shadow.index("index");
-            fs::copy(work_tree.join(".git/index"), &index).map_err(io_error("copy to", &index))?;
+            copy_index_file(&work_tree.join(".git/index"), &index)?;
             self.read_extra.push(borrowed.clone());
             self.repos.push(Repo {
                 shadow,

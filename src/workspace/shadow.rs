@@ -97,11 +97,9 @@ impl Shadow {
     pub(super) fn copy_index(&self, from: &str, to: &str) -> Result<(), WorkspaceError> {
         let (from, to) = (self.index(from), self.index(to));
         tree::remove(&to)?;
-        match fs::copy(&from, &to) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(io_error("copy", &from)(error))
-            }
-            _ => Ok(()),
+        match fs::symlink_metadata(&from) {
+            Ok(_) => copy_index_file(&from, &to),
+            Err(_) => Ok(()),
         }
     }
 
@@ -328,6 +326,13 @@ pub(super) fn borrow(git_dir: &Path, objects: &Path) -> Result<(), WorkspaceErro
     }
     line.push(b'\n');
     write(&info.join("alternates"), &line)
+}
+
+/// Copies an index with its time. Git takes a file for changed when it isn't older than the index:
+/// a copy with a later time would hide a change of the same length made within one clock tick.
+pub(super) fn copy_index_file(from: &Path, to: &Path) -> Result<(), WorkspaceError> {
+    let facts = fs::symlink_metadata(from).map_err(io_error("look at", from))?;
+    tree::copy_leaf(from, to, &facts)
 }
 
 pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), WorkspaceError> {

@@ -43,10 +43,12 @@ impl Workspace {
     ///
     /// A file can't be read, or there is no room.
     pub async fn base(&mut self) -> Result<(), WorkspaceError> {
-        tree::open_all(&self.root).or_else(|error| self.unless_in_place(error))?;
+        self.open_up()?;
         for repo in &mut self.repos {
-            let pointers = same_pointers(repo)?;
-            repo.shadow.update_tracked("index", &|path| pointers.contains(&path)).await?;
+            // A file that setup rewrote is an ordinary one from here on.
+            repo.lfs = same_pointers(repo)?;
+            let pointers = &repo.lfs;
+            repo.shadow.update_tracked("index", &|path| pointers.contains_key(path)).await?;
             repo.base_tree = repo.shadow.write_tree("index").await?;
         }
         self.note_untracked().await?;
@@ -77,7 +79,7 @@ impl Workspace {
     /// A file can't be read, or [`base`](Self::base) wasn't taken.
     pub async fn result(&self) -> Result<Change, WorkspaceError> {
         self.require_base("result")?;
-        tree::open_all(&self.root).or_else(|error| self.unless_in_place(error))?;
+        self.open_up()?;
         let mut change = Change::default();
         for repo in &self.repos {
             if !repo.shadow.work_tree().is_dir() {
@@ -246,9 +248,14 @@ impl Workspace {
         Ok(())
     }
 
-    /// Modes in a user's own folder aren't ours to change; what can't be read then says so itself.
-    fn unless_in_place(&self, error: WorkspaceError) -> Result<(), WorkspaceError> {
-        if self.is_disposable() { Err(error) } else { Ok(()) }
+    /// Makes the tree readable for a snapshot. Modes in a user's own folder aren't ours to change;
+    /// what can't be read there says so itself.
+    fn open_up(&self) -> Result<(), WorkspaceError> {
+        if self.is_disposable() {
+            tree::open_all(&self.root)
+        } else {
+            tree::unblock_all(&self.root)
+        }
     }
 }
 
@@ -284,13 +291,13 @@ async fn ids(
     Ok(entries.into_iter().map(|entry| (entry.path, (entry.mode, entry.id))).collect())
 }
 
-/// LFS paths whose content is that of their pointer.
-fn same_pointers(repo: &Repo) -> Result<Vec<&Path>, WorkspaceError> {
-    let mut same = Vec::new();
+/// LFS files whose content is that of their pointer.
+fn same_pointers(repo: &Repo) -> Result<BTreeMap<PathBuf, Pointer>, WorkspaceError> {
+    let mut same = BTreeMap::new();
     for (path, pointer) in &repo.lfs {
         let file = repo.shadow.work_tree().join(path);
         if is_file(&file) && pointer.is_content(&file).map_err(io_error("read", &file))? {
-            same.push(path.as_path());
+            same.insert(path.clone(), pointer.clone());
         }
     }
     Ok(same)

@@ -169,7 +169,7 @@ pub fn sweep(base: &Path, end: &dyn Fn(&Path) -> u32) -> Result<Vec<Swept>, Stat
     let mut swept = Vec::new();
     for name in tree::names(&base)? {
         let folder = base.join(name);
-        let Some(_lock) = take(&folder) else { continue };
+        let Some(_dead) = take(&folder) else { continue };
         let processes = end(&folder);
         let failure = remove_run(&folder).err();
         swept.push(Swept { folder, processes, failure });
@@ -177,24 +177,34 @@ pub fn sweep(base: &Path, end: &dyn Fn(&Path) -> u32) -> Result<Vec<Swept>, Stat
     Ok(swept)
 }
 
-/// The lock of a dead run; `None` for a live one and for what is no run.
-fn take(folder: &Path) -> Option<Option<Flock<File>>> {
+/// Takes the lock of a dead run; `None` for a live one and for what is no run.
+fn take(folder: &Path) -> Option<Dead> {
     let facts = fs::symlink_metadata(folder).ok().filter(fs::Metadata::is_dir)?;
     let seconds = u64::try_from(facts.mtime()).unwrap_or(0);
     let age = Clock::epoch_ms().saturating_sub(seconds.saturating_mul(1_000));
     // One that is being made may have a lock that its own run hasn't taken yet.
-    let is_starting = folder.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+    let is_starting =
+        folder.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
     if is_starting && age <= STARTING_MS {
         return None;
     }
     let path = folder.join("lock");
     match OpenOptions::new().write(true).custom_flags(nix::libc::O_NOFOLLOW).open(&path) {
-        Ok(file) => Flock::lock(file, FlockArg::LockExclusiveNonblock).ok().map(Some),
+        Ok(file) => {
+            let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).ok()?;
+            Some(Dead { _lock: Some(lock) })
+        }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            (age > STARTING_MS).then_some(None)
+            (age > STARTING_MS).then_some(Dead { _lock: None })
         }
         Err(_) => None,
     }
+}
+
+/// The right to remove a dead run's folder.
+struct Dead {
+    /// `None`: the run died before it had a lock.
+    _lock: Option<Flock<File>>,
 }
 
 /// Removes a run's folder; the lock goes last, so that nobody else begins meanwhile.

@@ -137,22 +137,55 @@ pub fn clear(folder: &Path) -> Result<(), WorkspaceError> {
     Ok(())
 }
 
-/// Makes every folder below `folder` readable and writable, and every file readable, for us.
+/// Makes every folder below `folder` readable and writable, and every file readable, for us. A pipe,
+/// socket or device that bears the name of one of git's rule files is removed: opening it would
+/// wait for ever.
 ///
 /// # Errors
 ///
 /// The first path whose mode can't be changed.
 pub fn open_all(folder: &Path) -> Result<(), WorkspaceError> {
+    walk(folder, &mut |path, facts| {
+        if facts.is_dir() {
+            open_up(path)
+        } else if facts.is_file() && facts.mode() & 0o400 == 0 {
+            set_mode(path, facts.mode() & 0o777 | 0o400)
+        } else {
+            unblock(path, facts)
+        }
+    })
+}
+
+/// As [`open_all`], but changes no mode: for a folder of the user's own.
+///
+/// # Errors
+///
+/// A folder that can't be read.
+pub fn unblock_all(folder: &Path) -> Result<(), WorkspaceError> {
+    walk(folder, &mut unblock)
+}
+
+fn unblock(path: &Path, facts: &Metadata) -> Result<(), WorkspaceError> {
+    let is_rule =
+        path.file_name().is_some_and(|name| name == ".gitignore" || name == ".gitattributes");
+    let is_plain = facts.is_dir() || facts.is_file() || facts.is_symlink();
+    if is_rule && !is_plain { remove(path) } else { Ok(()) }
+}
+
+/// Visits `folder` and everything below it, each folder before its contents.
+fn walk(
+    folder: &Path,
+    visit: &mut dyn FnMut(&Path, &Metadata) -> Result<(), WorkspaceError>,
+) -> Result<(), WorkspaceError> {
+    visit(folder, &stat(folder)?)?;
     let mut folders = vec![folder.to_path_buf()];
     while let Some(folder) = folders.pop() {
-        open_up(&folder)?;
         for name in names(&folder)? {
             let path = folder.join(name);
             let facts = stat(&path)?;
+            visit(&path, &facts)?;
             if facts.is_dir() {
                 folders.push(path);
-            } else if facts.is_file() && facts.mode() & 0o400 == 0 {
-                set_mode(&path, facts.mode() & 0o777 | 0o400)?;
             }
         }
     }

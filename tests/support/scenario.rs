@@ -163,9 +163,10 @@ impl Planned {
                 "content": [{ "type": "output_text", "text": text }] }));
         }
         for call in &self.calls {
-            let arguments = call.raw.clone().unwrap_or_else(|| {
-                call.arguments.clone().unwrap_or_default().to_string()
-            });
+            let arguments = call
+                .raw
+                .clone()
+                .unwrap_or_else(|| call.arguments.clone().unwrap_or_default().to_string());
             items.push(json!({ "type": "function_call", "id": format!("fc_{}", call.id), "call_id": call.id,
                 "name": call.tool, "arguments": arguments }));
         }
@@ -345,7 +346,9 @@ impl Stage {
             }
         }
         if scenario.git {
-            stage.shell("git init -q -b main && git add -A && git commit -q --allow-empty -m base")?;
+            stage.shell(
+                "git init -q -b main && git add -A && git commit -q --allow-empty -m base",
+            )?;
         }
         if !scenario.prepare.is_empty() {
             stage.shell(&scenario.prepare)?;
@@ -479,8 +482,9 @@ impl Stage {
             return Err("it panicked".to_owned());
         }
         self.check_files(then)?;
-        let expects_record =
-            !then.transcript.is_empty() || !then.transcript_lacks.is_empty() || then.report.is_some();
+        let expects_record = !then.transcript.is_empty()
+            || !then.transcript_lacks.is_empty()
+            || then.report.is_some();
         if then.no_record {
             if self.out.exists() {
                 return Err("there is a record, expected none".to_owned());
@@ -507,11 +511,13 @@ impl Stage {
             }
         }
         for (name, expected) in &then.out_contains {
-            let text = fs::read_to_string(self.out.join(name)).map_err(|e| format!("{name}: {e}"))?;
+            let text =
+                fs::read_to_string(self.out.join(name)).map_err(|e| format!("{name}: {e}"))?;
             contains(name, &text, &self.fill_all(expected))?;
         }
         for (name, expected) in &then.out_lacks {
-            let text = fs::read_to_string(self.out.join(name)).map_err(|e| format!("{name}: {e}"))?;
+            let text =
+                fs::read_to_string(self.out.join(name)).map_err(|e| format!("{name}: {e}"))?;
             lacks(name, &text, &self.fill_all(expected))?;
         }
         Ok(())
@@ -544,12 +550,19 @@ impl Stage {
     /// else all reports, one terminal event as the last with the status that the process had, and
     /// one completion for each call.
     fn check_end(&self, scenario: &Scenario) -> Result<(), String> {
-        let is_run = scenario.args.as_ref().is_none_or(|args| args[0] == "run" && args.contains(&"$OUT".to_owned()));
+        let is_run = scenario
+            .args
+            .as_ref()
+            .is_none_or(|args| args[0] == "run" && args.contains(&"$OUT".to_owned()));
         if !is_run || scenario.drive.is_some() || self.is_void(scenario) {
             return Ok(());
         }
         if matches!(scenario.then.exit, 2 | 3) {
-            return if self.out.exists() { Err("2 and 3 leave no record".to_owned()) } else { Ok(()) };
+            return if self.out.exists() {
+                Err("2 and 3 leave no record".to_owned())
+            } else {
+                Ok(())
+            };
         }
         for name in ["transcript.jsonl", "report.json", "junit.xml", "summary.md"] {
             if !self.out.join(name).is_file() {
@@ -721,7 +734,11 @@ fn compare(first: &Stage, second: &Stage) -> Result<(), String> {
             path: stage.root.to_string_lossy().into_owned(),
             name: "<root>".to_owned(),
         };
-        horseman::transcript::mask::mask(&lines, &|blob| fs::read(blobs.join(&blob.sha256)).ok(), &[place])
+        horseman::transcript::mask::mask(
+            &lines,
+            &|blob| fs::read(blobs.join(&blob.sha256)).ok(),
+            &[place],
+        )
     });
     for (at, (left, right)) in left.lines.iter().zip(&right.lines).enumerate() {
         if left != right {

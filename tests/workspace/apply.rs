@@ -67,7 +67,7 @@ fn a_commit_has_the_patch_and_runs_no_hook() {
     assert_eq!(git(&ground.repo, &["status", "--porcelain"]), "");
     assert_eq!(
         git(&ground.repo, &["log", "-1", "--format=%an <%ae> %B"]),
-        "horseman <horseman@localhost> fix: it\n\nby a run\n"
+        "horseman <horseman@localhost> fix: it\n\nby a run"
     );
     assert_eq!(git(&ground.repo, &["branch", "--show-current"]), "main");
 }
@@ -128,7 +128,8 @@ fn digest_and_protected_paths_are_verified_first() {
         let error = run(&ground, &change, &options).unwrap_err();
         assert!(matches!(error, ApplyError::Protected { .. }), "{glob}: {error}");
     }
-    let torn = Change { patch: change.patch[..change.patch.len() - 20].to_vec(), ..change };
+    let middle = change.patch.windows(4).position(|window| window == b"+TWO").unwrap();
+    let torn = Change { patch: change.patch[..middle].to_vec(), ..change };
     assert!(run(&ground, &torn, &ApplyOptions::default()).is_err());
     assert_eq!(git(&ground.repo, &["status", "--porcelain"]), "");
 }
@@ -148,7 +149,6 @@ fn a_merge_takes_a_base_that_moved_on_and_refuses_conflicts() {
     let error = run(&ground, &change, &merge).unwrap_err();
     assert!(matches!(error, ApplyError::Conflicts { .. }), "{error}");
     assert_eq!(git(&ground.repo, &["status", "--porcelain"]), "");
-    assert!(!ground.repo.join(".git/horseman-index").exists());
 }
 
 #[test]

@@ -83,13 +83,15 @@ fn every_kind_of_change_is_in_the_patch_and_applies() {
 
 #[test]
 fn commits_stashes_and_a_lost_repository_lose_no_work() {
-    // openai-style reports: a patch taken with `git diff HEAD` loses what was committed.
+    // Hmbown/Codewhale#2486, coder/xum#3765
     let ground = Ground::new();
     let workspace = ground.workspace();
     let root = workspace.root();
     put(root, "a.txt", "committed\n");
     git(root, &["checkout", "-q", "-b", "work"]);
     git(root, &["commit", "-q", "-am", "work"]);
+    put(root, "stashed.txt", "in a stash alone, so not in the tree\n");
+    git(root, &["stash", "push", "-q", "-u"]);
     put(root, "b.txt", "staged\n");
     git(root, &["add", "b.txt"]);
     put(root, "c.txt", "untracked\n");
@@ -318,4 +320,29 @@ fn the_patch_is_the_one_that_git_takes_without_an_index_too() {
     let (code, text) = try_git(&ground.repo, &["apply", "--check", patch.to_str().unwrap()]);
     assert_eq!(code, 0, "{text}");
     assert_eq!(change.sha256, horseman::text::sha256(&change.patch));
+}
+
+#[test]
+fn a_change_of_the_same_length_right_after_the_base_is_seen() {
+    let ground = Ground::new();
+    for round in 0..10 {
+        let workspace = ground.workspace();
+        put(workspace.root(), "a.txt", "one\nTWO\nthree\n");
+        assert_eq!(kinds(&result(&workspace)), ["update a.txt"], "round {round}");
+        drop(workspace);
+        fs::remove_dir_all(ground.temp.path().join("attempt")).unwrap();
+    }
+}
+
+#[test]
+fn a_pipe_in_place_of_a_rule_file_does_not_stop_the_snapshot() {
+    let ground = Ground::new();
+    let workspace = ground.workspace();
+    let root = workspace.root();
+    fs::remove_file(root.join(".gitignore")).unwrap();
+    for path in [".gitignore", ".gitattributes", "src/.gitignore", "pipe"] {
+        nix::unistd::mkfifo(&root.join(path), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    }
+    put(root, "new.log", "no longer ignored\n");
+    assert_eq!(kinds(&result(&workspace)), ["delete .gitignore", "add new.log"]);
 }

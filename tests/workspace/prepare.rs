@@ -1,5 +1,6 @@
 //! Workspaces of every kind, from every kind of checkout.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
@@ -234,9 +235,9 @@ fn caches_are_private_or_read_where_they_lie() {
     assert!(workspace.read_extra().contains(&host));
     fs::remove_dir_all(root.join("deps")).unwrap();
     assert!(block(workspace.result()).unwrap().is_empty());
-    for bad in ["../x", "/x", "", ".git/x", "~/../x"] {
+    for (number, bad) in ["../x", "/x", "", ".git/x", "~/../x"].into_iter().enumerate() {
         plan.caches = vec![cache(bad, true)];
-        let dir = ground.temp.path().join(format!("bad{}", bad.len()));
+        let dir = ground.temp.path().join(format!("bad{number}"));
         let source = ground.source(&ground.repo);
         let error = block(Workspace::prepare(&ground.git, Some(&source), &plan, &dir)).unwrap_err();
         assert!(matches!(error, WorkspaceError::CachePath { .. }), "{bad}: {error}");
@@ -267,4 +268,51 @@ fn a_kept_workspace_is_moved_out() {
     workspace.keep(&to).unwrap();
     assert!(to.join("x").is_file());
     assert_eq!(git(&to, &["log", "--format=%s"]), "first");
+}
+
+#[test]
+#[ignore = "measures; takes a minute"]
+#[expect(clippy::disallowed_methods, reason = "it measures")]
+fn time_does_not_grow_with_history() {
+    for commits in [1_u32, 100_000] {
+        let ground = Ground::bare();
+        git(&ground.repo, &["init", "-q", "-b", "main"]);
+        let mut stream = String::new();
+        for number in 1..=commits {
+            write!(
+                stream,
+                "commit refs/heads/main\ncommitter u <u@localhost> {number} +0000\ndata 1\nx\n\
+                 M 100644 inline d{}/f{}.txt\ndata <<E\n{number}\nE\n",
+                number % 20,
+                number % 400
+            )
+            .unwrap();
+        }
+        put(ground.temp.path(), "stream", stream);
+        let script = format!("git -C '{}' fast-import --quiet < stream", ground.repo.display());
+        let status = std::process::Command::new("sh")
+            .args(["-c", &script])
+            .current_dir(ground.temp.path())
+            .status()
+            .unwrap();
+        assert!(status.success());
+        git(&ground.repo, &["checkout", "-q", "-f", "main"]);
+        let start = std::time::Instant::now();
+        let source = ground.source(&ground.repo);
+        let opened = start.elapsed().as_millis();
+        let mut workspace = ground.prepare(&ground.plan());
+        let prepared = start.elapsed().as_millis();
+        block(workspace.base()).unwrap();
+        let based = start.elapsed().as_millis();
+        put(workspace.root(), "d0/f0.txt", "changed");
+        let change = block(workspace.result()).unwrap();
+        let done = start.elapsed().as_millis();
+        drop(block(workspace.fresh(&change)).unwrap());
+        let fresh = start.elapsed().as_millis();
+        println!(
+            "{commits} commits, ms: open {opened}, prepared {prepared}, base {based}, result \
+             {done}, fresh {fresh}"
+        );
+        assert!(source.head().is_some() && prepared < 10_000);
+    }
 }

@@ -2,10 +2,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use horseman::workspace::{Source, WorkspaceError};
+use horseman::approval::GitOperation;
+use horseman::sandbox::Sandbox;
+use horseman::workspace::{GitError, GitOptions, Source, WorkspaceError};
 
-use crate::support::{Ground, block, git, put};
+use crate::support::{Ground, block, git, host, put};
 
 #[test]
 fn a_checkout_says_what_it_is() {
@@ -84,4 +87,37 @@ fn no_program_of_the_checkout_runs() {
     assert_eq!(dirty.changed, [PathBuf::from("a.txt")]);
     let workspace = ground.workspace();
     assert!(workspace.root().join("a.txt").is_file() && !canary.exists());
+}
+
+#[test]
+fn p2_our_own_git_writes_nowhere_but_where_it_is_told() {
+    let ground = Ground::new();
+    let sandbox = block(Sandbox::narrow(&host(), &[], "marker")).unwrap();
+    if sandbox.enforcement().tier == "none" {
+        return;
+    }
+    let store = |options: GitOptions| {
+        let args = ["hash-object", "-w", "--stdin"];
+        block(ground.git.run(GitOperation::Snapshot, &args, options.stdin(b"x".to_vec())))
+    };
+    let error = store(GitOptions::at(&ground.repo)).unwrap_err();
+    assert!(matches!(error, GitError::Failed { .. }), "{error}");
+    assert_eq!(git(&ground.repo, &["count-objects"]).split(' ').next(), Some("7"));
+    store(GitOptions::at(&ground.repo).write(&ground.repo)).unwrap();
+    assert_eq!(git(&ground.repo, &["count-objects"]).split(' ').next(), Some("8"));
+}
+
+#[test]
+fn outputs_are_whole_and_deadlines_hold() {
+    let ground = Ground::new();
+    let large = "line of a large file\n".repeat(200_000);
+    put(&ground.repo, "large.txt", &large);
+    let head = ground.commit("large");
+    let blob = block(ground.source(&ground.repo).read_blob(&head, Path::new("large.txt")));
+    assert_eq!(blob.unwrap().map(|blob| blob.len()), Some(large.len()));
+    let mut options = GitOptions::at(&ground.repo);
+    options.deadline = Duration::from_millis(200);
+    options.config.push(("alias.wait".to_owned(), "!sleep 30".to_owned()));
+    let error = block(ground.git.run(GitOperation::Read, &["wait"], options)).unwrap_err();
+    assert!(matches!(error, GitError::TimedOut { .. }), "{error}");
 }

@@ -59,7 +59,7 @@ fn p9_the_next_start_clears_dead_runs_and_leaves_live_ones() {
         3
     })
     .unwrap();
-    assert_eq!(ended.take(), [dead.clone()]);
+    assert_eq!(ended.take(), std::slice::from_ref(&dead));
     assert_eq!(swept.len(), 1);
     assert_eq!((swept[0].processes, &swept[0].folder), (3, &dead));
     assert!(swept[0].failure.is_none() && !dead.exists());

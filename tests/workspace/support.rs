@@ -118,13 +118,7 @@ impl Ground {
 pub(crate) fn runner_git(temp: &Path) -> Rc<Git> {
     let scratch = temp.join("scratch");
     fs::create_dir_all(&scratch).unwrap();
-    let host = Host {
-        binary: PathBuf::from("/proc/self/exe"),
-        home: None,
-        env: BTreeMap::from([("PATH".to_owned(), "/usr/local/bin:/usr/bin:/bin".to_owned())]),
-        uid: 0,
-    };
-    Rc::new(Git::new(&host, &scratch, "marker").unwrap())
+    Rc::new(Git::new(&host(), &scratch, "marker").unwrap())
 }
 
 pub(crate) fn plan(kind: WorkspaceKind, commit: Option<String>, path: PathBuf) -> WorkspacePlan {
@@ -137,5 +131,14 @@ pub(crate) fn plan(kind: WorkspaceKind, commit: Option<String>, path: PathBuf) -
         caches: Vec::new(),
         keep: Keep::Never,
         carry_dirty: false,
+    }
+}
+
+pub(crate) fn host() -> Host {
+    Host {
+        binary: PathBuf::from(env!("CARGO_BIN_EXE_horseman")),
+        home: None,
+        env: BTreeMap::from([("PATH".to_owned(), "/usr/local/bin:/usr/bin:/bin".to_owned())]),
+        uid: nix::unistd::geteuid().as_raw(),
     }
 }

@@ -68,10 +68,10 @@ pub(super) fn read(patch: &[u8]) -> Result<Vec<Touched>, String> {
                 Some(b'+') => (file.added, hunk.1) = (file.added + 1, hunk.1.saturating_sub(1)),
                 Some(b'-') => (file.removed, hunk.0) = (file.removed + 1, hunk.0.saturating_sub(1)),
                 Some(b'\\') => {}
-                Some(b' ') | None => {
+                Some(b' ') => {
                     hunk = (hunk.0.saturating_sub(1), hunk.1.saturating_sub(1));
                 }
-                Some(_) => {
+                Some(_) | None => {
                     return Err(at("a line of a hunk must start with ` `, `+`, `-` or `\\`"));
                 }
             }

@@ -3,6 +3,8 @@
 //! In: Starlark values. Out: rules on this thread, checked as far as one call can be; anything
 //! wrong ends the evaluation at the call.
 
+#![expect(clippy::too_many_arguments, reason = "a rule has as many arguments as its language says")]
+
 use std::cell::RefCell;
 
 use starlark::environment::GlobalsBuilder;
@@ -54,7 +56,7 @@ fn add(
     })
 }
 
-fn items<'v>(value: Value<'v>) -> Option<Vec<Value<'v>>> {
+fn items(value: Value<'_>) -> Option<Vec<Value<'_>>> {
     if let Some(list) = ListRef::from_value(value) {
         return Some(list.content().to_vec());
     }

@@ -118,8 +118,11 @@ pub(super) fn origin_of(span: &FileSpan) -> Origin {
 }
 
 fn to_error(source: &RuleSource, error: &starlark::Error) -> RuleError {
+    // A limit is hit nowhere in particular: the innermost call that is known stands for it.
+    let called = || error.call_stack().frames.iter().rev().find_map(|one| one.location.as_ref());
     let origin = error
         .span()
+        .or_else(called)
         .map_or_else(|| Origin { file: source.name.clone(), ..Origin::default() }, origin_of);
     RuleError::new(origin, reword(&error.without_diagnostic().to_string()))
 }

@@ -56,11 +56,10 @@ fn first_choice(word: &[Atom], from: usize) -> Option<Choice> {
                     cuts.push(at);
                     let pieces = if cuts.len() > 2 {
                         cuts.windows(2).map(|cut| word[cut[0] + 1..cut[1]].to_vec()).collect()
+                    } else if let Some(pieces) = sequence(&word[start + 1..at]) {
+                        pieces
                     } else {
-                        match sequence(&word[start + 1..at]) {
-                            Some(pieces) => pieces,
-                            None => return literal,
-                        }
+                        return literal;
                     };
                     return Some(Choice::Many { start, end: at + 1, pieces });
                 }
@@ -89,15 +88,13 @@ fn sequence(inside: &[Atom]) -> Option<Vec<Vec<Atom>>> {
         return None;
     }
     let spell: fn(i64) -> Option<String>;
-    let (first, last) = match (first.parse::<i64>(), last.parse::<i64>()) {
-        (Ok(first), Ok(last)) => {
-            spell = |value| Some(value.to_string());
-            (first, last)
-        }
-        _ => {
-            spell = |value| char::from_u32(u32::try_from(value).ok()?).map(String::from);
-            (single(first)?, single(last)?)
-        }
+    let numbers = first.parse::<i64>().ok().zip(last.parse::<i64>().ok());
+    let (first, last) = if let Some(numbers) = numbers {
+        spell = |value| Some(value.to_string());
+        numbers
+    } else {
+        spell = |value| char::from_u32(u32::try_from(value).ok()?).map(String::from);
+        (single(first)?, single(last)?)
     };
     let count = first.abs_diff(last) / step;
     if count >= MAX_WORDS as u64 {

@@ -117,7 +117,7 @@ pub(crate) fn readings(words: &[Word], variables: &Variables) -> Readings {
     let plain: Vec<Arg> = words.iter().map(plain).collect();
     let choices: Vec<Vec<Choice>> =
         words.iter().flat_map(|word| &word.parts).map(|part| choices(part, variables)).collect();
-    if choices.iter().all(|choices| choices.is_empty()) {
+    if choices.iter().all(Vec::is_empty) {
         return Readings { plain, ..Readings::default() };
     }
     let total = choices

@@ -206,7 +206,10 @@ fn assignment(word: &Word) -> Option<Assignment> {
             }
             // A value isn't expanded as a pattern.
             Part::Glob(text) => parts.push(Part::Text(text.clone())),
-            other => parts.push(other.clone()),
+            other @ (Part::Text(_)
+            | Part::Parameter { .. }
+            | Part::Substitution { .. }
+            | Part::Dynamic { .. }) => parts.push(other.clone()),
         }
     }
     let value = Word { parts, raw: word.raw.clone(), is_quoted: true };

@@ -443,7 +443,7 @@ pub(super) fn to_word(atoms: Vec<Atom>, raw: &str) -> Word {
     for (at, atom) in atoms.into_iter().enumerate() {
         match atom {
             Atom::Bare(c) => {
-                push(&mut word, c, matches!(c, '*' | '?') || (c == '[' && at < closes))
+                push(&mut word, c, matches!(c, '*' | '?') || (c == '[' && at < closes));
             }
             Atom::Quoted(c) => {
                 word.is_quoted = true;

@@ -7,10 +7,10 @@ use super::{
     open_check,
 };
 use crate::path::component;
+use crate::report::clean;
 use crate::report::shape::{
     Attempt, BesidePatch, Call, Check, Confinement, Fault, Limit, Patch, Process, Refused, Task,
 };
-use crate::report::clean;
 use crate::transcript::event::{Event, Record};
 use crate::transcript::read::Blobs;
 

@@ -20,15 +20,17 @@ use thiserror::Error;
 use crate::approval::{GitOperation, by_runner};
 use crate::policy::Exec;
 use crate::sandbox::{Host, SandboxError};
+use spawn::Spawner;
 
 /// The git command line with a cleaned environment and configuration.
 #[derive(Debug)]
 pub struct Git {
     program: PathBuf,
-    host: Host,
-    scratch: PathBuf,
-    marker: String,
-    outputs: Cell<u64>,
+    path: String,
+    home: PathBuf,
+    outputs: PathBuf,
+    number: Cell<u64>,
+    spawner: Spawner,
 }
 
 /// Where and how one git command runs.
@@ -155,9 +157,15 @@ pub enum GitError {
         /// The path.
         path: PathBuf,
     },
-    /// It can't be confined or started.
-    #[error("git can't be run")]
-    Sandbox(#[from] SandboxError),
+    /// It could not be confined or started.
+    #[error("failed to run `git {command}`")]
+    Confine {
+        /// Subcommand.
+        command: String,
+        /// Cause.
+        #[source]
+        source: Box<SandboxError>,
+    },
     /// It ran and failed.
     #[error("`git {command}` failed with {status}: {text}")]
     Failed {
@@ -244,24 +252,32 @@ impl Git {
     pub fn new(host: &Host, scratch: &Path, marker: &str) -> Result<Self, GitError> {
         let path = host.env.get("PATH").map_or("/usr/local/bin:/usr/bin:/bin", String::as_str);
         let program = find(path).ok_or_else(|| GitError::Missing { path: path.to_owned() })?;
-        let home = scratch.join("git-home");
+        let (home, outputs) = (scratch.join("git-home"), scratch.join("git-outputs"));
         let private = |action, path: &Path, source| GitError::Private {
             action,
             path: path.to_path_buf(),
             source,
         };
-        fs::create_dir_all(&home).map_err(|source| private("make", &home, source))?;
+        for folder in [&home, &outputs] {
+            fs::create_dir_all(folder).map_err(|source| private("make", folder, source))?;
+        }
         // Before git 2.38 `safe.directory` counts only in a file, so the list stands here too.
         let config = home.join(".gitconfig");
         fs::write(&config, "[safe]\n\tdirectory = *\n")
             .map_err(|source| private("write", &config, source))?;
         Ok(Self {
             program,
-            host: host.clone(),
-            scratch: scratch.to_path_buf(),
-            marker: marker.to_owned(),
-            outputs: Cell::new(0),
+            path: path.to_owned(),
+            home,
+            outputs,
+            number: Cell::new(0),
+            spawner: Spawner::new(host, marker),
         })
+    }
+
+    /// A private folder that every command of ours may write; it goes with the scratch folder.
+    pub(crate) fn private(&self) -> &Path {
+        &self.outputs
     }
 
     /// Runs git to its end. Standard output goes to a private file and comes back whole, however
@@ -276,9 +292,9 @@ impl Git {
         args: &[&str],
         options: GitOptions,
     ) -> Result<GitOutput, GitError> {
-        let number = self.outputs.get();
-        self.outputs.set(number + 1);
-        let file = self.scratch.join(format!("git-out-{number}"));
+        let number = self.number.get();
+        self.number.set(number + 1);
+        let file = self.outputs.join(number.to_string());
         let private = |action, source| GitError::Private { action, path: file.clone(), source };
         fs::write(&file, b"").map_err(|source| private("write", source))?;
         let ran = self.run_into(operation, args, options, &file).await;
@@ -296,7 +312,9 @@ impl Git {
     ) -> Result<String, GitError> {
         let exec = self.exec(args, &options, stdout)?;
         let mut write = options.write;
-        write.push(stdout.to_path_buf());
+        write.push(self.outputs.clone());
+        write.sort_unstable();
+        write.dedup();
         let job = spawn::Job {
             command: describe(args),
             cleared: by_runner(exec, operation),
@@ -304,7 +322,7 @@ impl Git {
             stdin: options.stdin,
             deadline: options.deadline,
         };
-        spawn::run(&self.host, &self.marker, job).await
+        self.spawner.run(job).await
     }
 
     /// Settings that keep the programs named in the configuration of the repository at `cwd` from
@@ -353,13 +371,11 @@ impl Git {
     }
 
     fn environment(&self, options: &GitOptions) -> Result<BTreeMap<String, String>, GitError> {
-        let home = self.scratch.join("git-home");
-        let config = home.join(".gitconfig");
-        let path = self.host.env.get("PATH").map_or("/usr/bin:/bin", String::as_str);
+        let config = self.home.join(".gitconfig");
         let mut env: BTreeMap<String, String> = [
-            ("PATH", path),
-            ("HOME", text(&home)?),
-            ("XDG_CONFIG_HOME", text(&home)?),
+            ("PATH", self.path.as_str()),
+            ("HOME", text(&self.home)?),
+            ("XDG_CONFIG_HOME", text(&self.home)?),
             ("LC_ALL", "C"),
             ("TZ", "UTC"),
             ("GIT_CONFIG_NOSYSTEM", "1"),
