@@ -234,7 +234,7 @@ struct Then {
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Runs one scenario file; an error says what differs.
-pub fn run(path: &Path) -> Result<(), String> {
+pub(crate) fn run(path: &Path) -> Result<(), String> {
     let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
     let scenario: Scenario = serde_yaml::from_str(&text).map_err(|error| error.to_string())?;
     let first = Stage::make(&scenario)?;
@@ -256,7 +256,7 @@ pub fn run(path: &Path) -> Result<(), String> {
 }
 
 /// What the scenario needs and this host does not have; the reason why it is skipped.
-pub fn unmet(path: &Path) -> Option<String> {
+pub(crate) fn unmet(path: &Path) -> Option<String> {
     #[derive(Deserialize)]
     struct Needs {
         #[serde(default)]
