@@ -13,6 +13,7 @@ use crate::profile::Profile;
 use crate::sandbox::{Host, Place, Sandbox, SandboxError, facts};
 use crate::text::clip;
 use crate::transcript::event::{Enforcement, Level};
+use crate::workspace::tree::no_programs;
 
 /// Sockets printed in the table; all are in the JSON.
 const SHOWN_SOCKETS: usize = 10;
@@ -39,6 +40,9 @@ pub struct Diagnosis {
     pub user_namespaces: String,
     /// Whether a writable cgroup of our own was found, one sentence. This tier uses none.
     pub cgroup: String,
+    /// What is wrong with the folder for temporary files, which workspaces lie in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub temporary_files: Option<String>,
     /// Unix sockets of the host that this user can connect to.
     pub host_sockets: Vec<PathBuf>,
     /// What is in force, when the trial succeeded.
@@ -105,6 +109,7 @@ pub async fn diagnose(
             .unwrap_or_default(),
         user_namespaces: user_namespaces(),
         cgroup: cgroup(),
+        temporary_files: no_programs(folder.path().parent().unwrap_or(folder.path())),
         host_sockets: facts.sockets,
         enforcement,
         unenforceable,
@@ -133,6 +138,9 @@ impl Diagnosis {
         row("seccomp", &seccomp);
         row("user namespaces", &self.user_namespaces);
         row("cgroup", &self.cgroup);
+        if let Some(why) = &self.temporary_files {
+            row("temporary files", why);
+        }
         row("host sockets", &self.host_sockets.len().to_string());
         for socket in self.host_sockets.iter().take(SHOWN_SOCKETS) {
             row("", &clip(&socket.display().to_string(), 200));

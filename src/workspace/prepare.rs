@@ -93,12 +93,12 @@ impl Workspace {
         }
         if plan.kind != WorkspaceKind::InPlace {
             make(&workspace.root)?;
+            workspace.notices.extend(tree::no_programs(&workspace.root));
         }
         match plan.kind {
             WorkspaceKind::Clone => workspace.prepare_clone().await?,
             WorkspaceKind::Copy => {
-                let root = workspace.root.clone();
-                workspace.copy_folder(&root).await?;
+                workspace.copy_folder(&workspace.root.clone()).await?;
                 workspace.track_folder().await?;
             }
             WorkspaceKind::InPlace => workspace.track_folder().await?,

@@ -8,7 +8,22 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
+use nix::sys::statvfs::{FsFlags, statvfs};
+
 use super::{WorkspaceError, io_error};
+
+/// A sentence for the operator when no program below `folder` can be executed: its file system is
+/// mounted `noexec`, as `/tmp` of a container with `--tmpfs /tmp` is.
+pub fn no_programs(folder: &Path) -> Option<String> {
+    let facts = statvfs(folder).ok()?;
+    facts.flags().contains(FsFlags::ST_NOEXEC).then(|| {
+        format!(
+            "programs in `{}` can't be executed, its file system is mounted `noexec`; name another \
+             folder for temporary files with TMPDIR",
+            folder.display()
+        )
+    })
+}
 
 /// What was left out while copying.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
