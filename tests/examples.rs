@@ -116,7 +116,8 @@ fn a_pull_request_is_fixed_and_does_not_judge_itself() {
     assert_eq!(fs::read_to_string(repository.join("tests/greet.sh")).unwrap(), own_tests);
     let status = succeed(command("git", home).args(["status", "--short"]).current_dir(&repository));
     assert_eq!(status.trim(), "M greet.sh");
-    let trusted = succeed(command("git", home).args(["rev-parse", "main"]).current_dir(&repository));
+    let trusted =
+        succeed(command("git", home).args(["rev-parse", "main"]).current_dir(&repository));
     assert!(transcript(home).contains(&format!(r#""trust_commit":"{}""#, trusted.trim())));
 }
 

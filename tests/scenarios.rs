@@ -26,7 +26,8 @@ fn main() {
             if let Some(reason) = &unmet {
                 eprintln!("skipped: {}: {reason}", name.display());
             }
-            Trial::test(name.to_string_lossy(), move || trial(&path)).with_ignored_flag(unmet.is_some())
+            Trial::test(name.to_string_lossy(), move || trial(&path))
+                .with_ignored_flag(unmet.is_some())
         })
         .collect();
     trials.sort_by(|left, right| left.name().cmp(right.name()));

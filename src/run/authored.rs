@@ -124,7 +124,11 @@ impl Authored<'_> {
             survivors: 0,
         };
         let log = run.transcript.blob(text.as_bytes())?;
-        Ok(AuthoredDone { ended, output: Output { head: text.into_bytes(), ..Output::default() }, log })
+        Ok(AuthoredDone {
+            ended,
+            output: Output { head: text.into_bytes(), ..Output::default() },
+            log,
+        })
     }
 
     /// The command with everything pinned; `None` when its program can't be found.

@@ -381,9 +381,7 @@ impl From<AuthoredError> for Early {
             AuthoredError::Stopped(signal) => Self::stopped(signal),
             AuthoredError::Sandbox(error) => error.into(),
             AuthoredError::Record(error) => error.into(),
-            AuthoredError::Log { .. } => {
-                Self::setup("command", record::chain(&error))
-            }
+            AuthoredError::Log { .. } => Self::setup("command", record::chain(&error)),
         }
     }
 }

@@ -183,7 +183,8 @@ fn take(folder: &Path) -> Option<Dead> {
     let seconds = u64::try_from(facts.mtime()).unwrap_or(0);
     let age = Clock::epoch_ms().saturating_sub(seconds.saturating_mul(1_000));
     // One that is being made may have a lock that its own run hasn't taken yet.
-    let is_starting = folder.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+    let is_starting =
+        folder.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
     if is_starting && age <= STARTING_MS {
         return None;
     }

@@ -257,7 +257,7 @@ pub(crate) fn run(path: &Path) -> Result<(), String> {
 }
 
 /// What the scenario needs and this host does not have; the reason why it is skipped.
-pub fn unmet(path: &Path) -> Option<String> {
+pub(crate) fn unmet(path: &Path) -> Option<String> {
     #[derive(Deserialize)]
     struct Needs {
         #[serde(default)]
@@ -487,8 +487,9 @@ impl Stage {
             return Err("it panicked".to_owned());
         }
         self.check_files(then)?;
-        let expects_record =
-            !then.transcript.is_empty() || !then.transcript_lacks.is_empty() || then.report.is_some();
+        let expects_record = !then.transcript.is_empty()
+            || !then.transcript_lacks.is_empty()
+            || then.report.is_some();
         if then.no_record {
             if self.out.exists() {
                 return Err("there is a record, expected none".to_owned());
@@ -554,12 +555,19 @@ impl Stage {
     /// else all reports, one terminal event as the last with the status that the process had, and
     /// one completion for each call.
     fn check_end(&self, scenario: &Scenario) -> Result<(), String> {
-        let is_run = scenario.args.as_ref().is_none_or(|args| args[0] == "run" && args.contains(&"$OUT".to_owned()));
+        let is_run = scenario
+            .args
+            .as_ref()
+            .is_none_or(|args| args[0] == "run" && args.contains(&"$OUT".to_owned()));
         if !is_run || scenario.drive.is_some() || self.is_void(scenario) {
             return Ok(());
         }
         if matches!(scenario.then.exit, 2 | 3) {
-            return if self.out.exists() { Err("2 and 3 leave no record".to_owned()) } else { Ok(()) };
+            return if self.out.exists() {
+                Err("2 and 3 leave no record".to_owned())
+            } else {
+                Ok(())
+            };
         }
         for name in ["transcript.jsonl", "report.json", "junit.xml", "summary.md"] {
             if !self.out.join(name).is_file() {
