@@ -354,7 +354,7 @@ impl Target {
         let mut options = GitOptions::at(self.root()).write(self.root()).stdin(patch.to_vec());
         if let Some(source) = &self.source {
             options = options.write(source.git_dir()).write(source.common_dir());
-            options.config = source.own_settings().await?;
+            options.config = source.own_settings();
         }
         // Names that are special on other systems are fine in a snapshot, not on a user's disk.
         for key in ["core.protectNTFS", "core.protectHFS"] {

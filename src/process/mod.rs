@@ -186,11 +186,13 @@ pub struct Capture {
     pub log: Option<PathBuf>,
     /// Cap of the log in bytes.
     pub log_cap: u64,
+    /// Existing file that gets all of stdout instead; stderr alone is captured then.
+    pub stdout: Option<PathBuf>,
 }
 
 impl Default for Capture {
     fn default() -> Self {
-        Self { window: 512 << 10, log: None, log_cap: 64 << 20 }
+        Self { window: 512 << 10, log: None, log_cap: 64 << 20, stdout: None }
     }
 }
 

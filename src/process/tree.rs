@@ -88,7 +88,16 @@ impl Tree {
                 (theirs, Some((ours, Some(bytes))))
             }
         };
-        let streams = Streams { stdin: input, stdout: duplicate(&to)?, stderr: to };
+        let stdout = match &capture.stdout {
+            Some(path) => OwnedFd::from(
+                File::options()
+                    .write(true)
+                    .open(path)
+                    .map_err(|source| ProcessError::Log { path: path.clone(), source })?,
+            ),
+            None => duplicate(&to)?,
+        };
+        let streams = Streams { stdin: input, stdout, stderr: to };
         let mut tree = Self::attach(launch, inner, streams).await?;
         let receiver = pipe::Receiver::from_owned_fd(from)
             .map_err(|source| ProcessError::Channel { what: "watch the output pipe", source })?;

@@ -51,6 +51,12 @@ pub enum WorkspaceError {
         #[source]
         source: io::Error,
     },
+    /// A checkout whose path git can't say in one line.
+    #[error("the path of the checkout around `{}` must not hold a line break", path.display())]
+    OddName {
+        /// Folder that was looked at.
+        path: PathBuf,
+    },
     /// Git said no.
     #[error(transparent)]
     Git(#[from] GitError),

@@ -262,6 +262,9 @@ impl Workspace {
 impl Shadow {
     /// The patch between two trees: complete, and the same whatever is configured.
     pub(super) async fn diff(&self, base: &str, result: &str) -> Result<Vec<u8>, GitError> {
+        if base == result {
+            return Ok(Vec::new());
+        }
         let mut args = vec!["diff-tree", "-r", "-p", "--binary", "--full-index", "-M"];
         args.extend(["--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=none"]);
         args.extend(["--submodule=short", "--src-prefix=a/", "--dst-prefix=b/", base, result]);
@@ -274,6 +277,9 @@ impl Shadow {
         base: &str,
         result: &str,
     ) -> Result<Vec<FileChange>, GitError> {
+        if base == result {
+            return Ok(Vec::new());
+        }
         let args = ["diff-tree", "-r", "-M", "--raw", "--numstat", "-z", base, result];
         Ok(parse_files(&self.run(&args, "no-index", Vec::new()).await?.stdout))
     }

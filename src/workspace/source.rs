@@ -12,6 +12,21 @@ use super::git::{self, Git, GitError, GitOptions, GitOutput};
 use super::{WorkspaceError, lfs};
 use crate::approval::GitOperation;
 
+/// What is asked of a checkout in one call; one line each.
+const FACTS: [&str; 6] = [
+    "rev-parse",
+    "--show-toplevel",
+    "--absolute-git-dir",
+    "--git-common-dir",
+    "--is-shallow-repository",
+    "--show-object-format",
+];
+/// The commit that is checked out, then the branch's full name, or `HEAD` without one.
+const HEAD: [&str; 4] = ["rev-parse", "HEAD^{commit}", "--symbolic-full-name", "HEAD"];
+/// Settings of a checkout that count, or that must not: how its files are converted, and the
+/// programs that it names.
+const SETTINGS: &str = r"^(extensions\.partialclone|core\.(autocrlf|eol|filemode|symlinks|ignorecase)|filter\..*\.(clean|smudge|process|required)|diff\..*\.(textconv|command)|merge\..*\.driver)$";
+
 /// A git checkout: main work tree, linked worktree or submodule; never written to.
 #[derive(Debug)]
 pub struct Source {
@@ -24,6 +39,7 @@ pub struct Source {
     is_shallow: bool,
     is_partial: bool,
     object_format: String,
+    settings: Vec<(String, String)>,
 }
 
 /// One entry of a commit's tree.
@@ -76,29 +92,44 @@ impl Source {
     pub async fn open(git: &Rc<Git>, folder: &Path) -> Result<Option<Self>, WorkspaceError> {
         let ask =
             async |args: &[&str]| git.run(GitOperation::Read, args, GitOptions::at(folder)).await;
-        let root = match ask(&["rev-parse", "--show-toplevel"]).await {
-            Ok(output) => path_of(&output),
+        let facts = match ask(&FACTS).await {
+            Ok(output) => output,
             Err(error) if has_no_work_tree(&error) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let git_dir = path_of(&ask(&["rev-parse", "--absolute-git-dir"]).await?);
-        let common = path_of(&ask(&["rev-parse", "--git-common-dir"]).await?);
-        let facts = ask(&["rev-parse", "--is-shallow-repository", "--show-object-format"]).await?;
-        let facts = facts.line();
-        let (shallow, object_format) = facts.split_once('\n').unwrap_or((&facts, "sha1"));
-        let head = answer(ask(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"]).await)?;
-        let branch = answer(ask(&["symbolic-ref", "--quiet", "--short", "HEAD"]).await)?;
-        let partial = answer(ask(&["config", "extensions.partialClone"]).await)?;
+        let lines: Vec<&[u8]> = facts.stdout.split(|&byte| byte == b'\n').collect();
+        let [root, git_dir, common, shallow, object_format, b""] = lines[..] else {
+            return Err(WorkspaceError::OddName { path: folder.to_path_buf() });
+        };
+        let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
+        let (head, branch) = match answer(ask(&HEAD).await)? {
+            Some(text) => match text.split_once('\n') {
+                Some((commit, name)) => {
+                    let branch = name.strip_prefix("refs/heads/").map(str::to_owned);
+                    (Some(commit.to_owned()), branch)
+                }
+                None => (Some(text), None),
+            },
+            // Before the first commit there is a branch and nothing on it.
+            None => (None, answer(ask(&["symbolic-ref", "--quiet", "--short", "HEAD"]).await)?),
+        };
+        let settings = match ask(&["config", "-z", "--show-scope", "--get-regexp", SETTINGS]).await
+        {
+            Ok(output) => parse_settings(&output),
+            Err(error) if error.is_refusal() => Vec::new(),
+            Err(error) => return Err(error.into()),
+        };
         Ok(Some(Self {
             git: Rc::clone(git),
-            common_dir: folder.join(common),
-            root,
-            git_dir,
+            common_dir: folder.join(path(common)),
+            root: path(root),
+            git_dir: path(git_dir),
             head,
             branch,
-            is_shallow: shallow == "true",
-            is_partial: partial.is_some(),
-            object_format: object_format.to_owned(),
+            is_shallow: shallow == b"true",
+            is_partial: settings.iter().any(|(name, _)| name == "extensions.partialclone"),
+            object_format: String::from_utf8_lossy(object_format).into_owned(),
+            settings,
         }))
     }
 
@@ -270,7 +301,7 @@ impl Source {
             "--ignore-submodules=dirty",
         ];
         let mut options = GitOptions::at(&self.root);
-        options.config = self.own_settings().await?;
+        options.config = self.own_settings();
         let output = self.git.run(GitOperation::Read, &args, options).await?;
         let mut found = Uncommitted::default();
         for field in output.fields() {
@@ -290,20 +321,19 @@ impl Source {
 
     /// Settings for commands that compare or write the checkout's own files: its conversion of
     /// line ends and its rules count there, the programs that it names don't.
-    ///
-    /// # Errors
-    ///
-    /// Git failed.
-    pub async fn own_settings(&self) -> Result<Vec<(String, String)>, WorkspaceError> {
-        let mut settings = self.git.neutral(&self.root).await?;
-        for key in
-            ["core.autocrlf", "core.eol", "core.fileMode", "core.symlinks", "core.ignoreCase"]
-        {
-            if let Some(value) = answer(self.read(&["config", "--local", key]).await)? {
-                settings.push((key.to_owned(), value));
-            }
-        }
-        Ok(settings)
+    pub fn own_settings(&self) -> Vec<(String, String)> {
+        self.settings
+            .iter()
+            .filter(|(name, _)| name != "extensions.partialclone")
+            .map(|(name, value)| {
+                let value = match name.rsplit('.').next() {
+                    _ if name.starts_with("core.") => value.as_str(),
+                    Some("required") => "false",
+                    _ => "",
+                };
+                (name.clone(), value.to_owned())
+            })
+            .collect()
     }
 
     /// Without its filter an LFS file always differs from its pointer, so it is compared by digest.
@@ -384,6 +414,24 @@ pub(super) fn answer(ran: Result<GitOutput, GitError>) -> Result<Option<String>,
         Err(error) if error.is_refusal() => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// The settings of the repository itself, the last value of each name: what our own command line
+/// says is left out.
+fn parse_settings(output: &GitOutput) -> Vec<(String, String)> {
+    let mut settings: Vec<(String, String)> = Vec::new();
+    let fields: Vec<&[u8]> = output.fields().collect();
+    for pair in fields.chunks_exact(2) {
+        if pair[0] == b"command" {
+            continue;
+        }
+        let text = String::from_utf8_lossy(pair[1]);
+        // A name without a value means true.
+        let (name, value) = text.split_once('\n').unwrap_or((&text, "true"));
+        settings.retain(|(known, _)| known != name);
+        settings.push((name.to_owned(), value.to_owned()));
+    }
+    settings
 }
 
 fn has_no_work_tree(error: &GitError) -> bool {

@@ -310,7 +310,7 @@ impl Git {
         options: GitOptions,
         stdout: &Path,
     ) -> Result<String, GitError> {
-        let exec = self.exec(args, &options, stdout)?;
+        let exec = self.exec(args, &options)?;
         let mut write = options.write;
         write.push(self.outputs.clone());
         write.sort_unstable();
@@ -320,40 +320,14 @@ impl Git {
             cleared: by_runner(exec, operation),
             write,
             stdin: options.stdin,
+            stdout: stdout.to_path_buf(),
             deadline: options.deadline,
         };
         self.spawner.run(job).await
     }
 
-    /// Settings that keep the programs named in the configuration of the repository at `cwd` from
-    /// running: filters, text conversions, external diffs and merge drivers.
-    ///
-    /// # Errors
-    ///
-    /// As [`run`](Self::run).
-    pub async fn neutral(&self, cwd: &Path) -> Result<Vec<(String, String)>, GitError> {
-        let pattern = r"^(filter\..*\.(clean|smudge|process|required)|diff\..*\.(textconv|command)|merge\..*\.driver)$";
-        let args = ["config", "-z", "--name-only", "--get-regexp", pattern];
-        match self.run(GitOperation::Read, &args, GitOptions::at(cwd)).await {
-            Ok(output) => Ok(output
-                .fields()
-                .map(|name| {
-                    let name = String::from_utf8_lossy(name).into_owned();
-                    let value = if name.ends_with(".required") { "false" } else { "" };
-                    (name, value.to_owned())
-                })
-                .collect()),
-            Err(error) if error.is_refusal() => Ok(Vec::new()),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn exec(&self, args: &[&str], options: &GitOptions, stdout: &Path) -> Result<Exec, GitError> {
-        // A shell puts stdout into a file: the runner's capture merges both streams, and a
-        // warning between the fields of a `-z` list would be read as a path.
-        let script = r#"exec "$@" >"$0""#;
-        let mut argv: Vec<String> =
-            ["sh", "-c", script, text(stdout)?, text(&self.program)?].map(str::to_owned).to_vec();
+    fn exec(&self, args: &[&str], options: &GitOptions) -> Result<Exec, GitError> {
+        let mut argv = vec!["git".to_owned()];
         for (key, value) in SETTINGS {
             argv.extend(["-c".to_owned(), format!("{key}={value}")]);
         }
@@ -362,7 +336,7 @@ impl Git {
         }
         argv.extend(args.iter().map(|&arg| arg.to_owned()));
         Ok(Exec {
-            program: PathBuf::from("/bin/sh"),
+            program: self.program.clone(),
             argv,
             cwd: options.cwd.clone(),
             env: self.environment(options)?,

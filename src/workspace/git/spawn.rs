@@ -34,6 +34,9 @@ pub(super) struct Job {
     pub(super) write: Vec<PathBuf>,
     /// Standard input.
     pub(super) stdin: Vec<u8>,
+    /// File that gets standard output: a warning between the fields of a list would be read as
+    /// one of them if the streams were one.
+    pub(super) stdout: PathBuf,
     /// Wall-clock deadline.
     pub(super) deadline: Duration,
 }
@@ -45,7 +48,7 @@ impl Spawner {
 
     /// Runs `job` to its end.
     pub(super) async fn run(&self, job: Job) -> Result<String, GitError> {
-        let Job { command, cleared, write, stdin, deadline } = job;
+        let Job { command, cleared, write, stdin, stdout, deadline } = job;
         let confine = |source: SandboxError| GitError::Confine {
             command: command.clone(),
             source: Box::new(source),
@@ -53,8 +56,8 @@ impl Spawner {
         let sandbox = self.sandbox(write).await.map_err(confine)?;
         let stdin = if stdin.is_empty() { Stdin::Null } else { Stdin::Bytes(stdin) };
         let confined = sandbox.confine(cleared).map_err(confine)?;
-        let (ended, output) =
-            confined.finish(stdin, Capture::default(), deadline).await.map_err(confine)?;
+        let capture = Capture { stdout: Some(stdout), ..Capture::default() };
+        let (ended, output) = confined.finish(stdin, capture, deadline).await.map_err(confine)?;
         if ended.cause == Cause::TimedOut {
             return Err(GitError::TimedOut { command, deadline });
         }
