@@ -1,6 +1,7 @@
 //! A scenario: files, a task, a model or a server, a command; then what must be there afterwards.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -132,7 +133,7 @@ impl Planned {
         let mut text = String::new();
         let mut event = |name: &str, mut data: Value| {
             data["type"] = name.into();
-            text.push_str(&format!("event: {name}\ndata: {data}\n\n"));
+            write!(text, "event: {name}\ndata: {data}\n\n").unwrap();
         };
         event("response.created", json!({ "response": { "id": "resp_1" } }));
         for item in self.all_items() {
@@ -231,7 +232,7 @@ struct Then {
 }
 
 /// The longest that a command may take: every wait has a deadline (P1).
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 /// Runs one scenario file; an error says what differs.
 pub(crate) fn run(path: &Path) -> Result<(), String> {
