@@ -402,11 +402,6 @@ fn parse_tree_entry(field: &[u8]) -> Option<TreeEntry> {
     })
 }
 
-fn path_of(output: &GitOutput) -> PathBuf {
-    let bytes = output.stdout.strip_suffix(b"\n").unwrap_or(&output.stdout);
-    PathBuf::from(OsStr::from_bytes(bytes))
-}
-
 /// A refusal of git to a question is the answer "no".
 pub(super) fn answer(ran: Result<GitOutput, GitError>) -> Result<Option<String>, GitError> {
     match ran {

@@ -133,7 +133,7 @@ impl Planned {
         let mut text = String::new();
         let mut event = |name: &str, mut data: Value| {
             data["type"] = name.into();
-            let _ = write!(text, "event: {name}\ndata: {data}\n\n");
+            write!(text, "event: {name}\ndata: {data}\n\n").unwrap();
         };
         event("response.created", json!({ "response": { "id": "resp_1" } }));
         for item in self.all_items() {
