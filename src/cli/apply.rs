@@ -309,7 +309,7 @@ impl Target {
             args.push("--3way");
         } else {
             let check = [&args[..], &["--check"]].concat();
-            self.git.run(GitOperation::Apply, &check, self.options(patch).await?).await?;
+            self.git.run(GitOperation::Apply, &check, self.options(patch)).await?;
             if options.commit.is_some() {
                 args.push("--index");
             }
@@ -317,7 +317,7 @@ impl Target {
         // The check passed, so only the disk can fail now; then everything is put back.
         let backup = Backup::take(self.git.private(), (&self.to, touched))?;
         if let Err(error) =
-            self.git.run(GitOperation::Apply, &args, self.options(patch).await?).await
+            self.git.run(GitOperation::Apply, &args, self.options(patch)).await
         {
             backup.put_back(&self.to)?;
             return Err(error.into());
@@ -339,7 +339,7 @@ impl Target {
         tree::remove(&copy)?;
         tree::copy_leaf(&index, &copy, &facts)?;
         let args = [args, &["--cached", "--3way"]].concat();
-        let options = self.options(patch).await?.index(&copy);
+        let options = self.options(patch).index(&copy);
         let ran = self.git.run(GitOperation::Apply, &args, options).await;
         fs::remove_file(&copy).map_err(io("remove", &copy))?;
         match ran {
@@ -350,7 +350,7 @@ impl Target {
         }
     }
 
-    async fn options(&self, patch: &[u8]) -> Result<GitOptions, ApplyError> {
+    fn options(&self, patch: &[u8]) -> GitOptions {
         let mut options = GitOptions::at(self.root()).write(self.root()).stdin(patch.to_vec());
         if let Some(source) = &self.source {
             options = options.write(source.git_dir()).write(source.common_dir());
@@ -360,13 +360,13 @@ impl Target {
         for key in ["core.protectNTFS", "core.protectHFS"] {
             options.config.push((key.to_owned(), "true".to_owned()));
         }
-        Ok(options)
+        options
     }
 
     /// Commits the index, which holds HEAD and the patch. No hook runs.
     async fn commit(&self, message: &str) -> Result<String, ApplyError> {
         let run = async |args: &[&str], stdin: &[u8]| {
-            let mut options = self.options(stdin).await?;
+            let mut options = self.options(stdin);
             for (role, key) in [("NAME", "user.name"), ("EMAIL", "user.email")] {
                 let ask = ["config", "--local", key];
                 let own = self.git.run(GitOperation::Read, &ask, GitOptions::at(self.root())).await;

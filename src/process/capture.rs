@@ -132,7 +132,7 @@ mod tests {
     use super::{Capture, Sink};
 
     fn sink(window: usize) -> Sink {
-        Sink::new(&Capture { window, log: None, log_cap: 0 }).unwrap()
+        Sink::new(&Capture { window, log_cap: 0, ..Capture::default() }).unwrap()
     }
 
     #[test]
@@ -166,7 +166,7 @@ mod tests {
     fn a_cut_log_says_so() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
-        let capture = Capture { window: 1, log: Some(path.clone()), log_cap: 5 };
+        let capture = Capture { window: 1, log: Some(path.clone()), log_cap: 5, stdout: None };
         let mut sink = Sink::new(&capture).unwrap();
         sink.push(b"abc");
         sink.push(b"defgh");
