@@ -1,6 +1,6 @@
 //! Black-box scenarios: one file, one trial. Each runs the real binary against a real repository,
 //! in the real sandbox, and compares what it leaves. `UPDATE` is not needed: expectations are parts.
-#![expect(clippy::unwrap_used, reason = "a panic is how a test reports")]
+#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "this is how a test reports")]
 #![expect(clippy::disallowed_methods, reason = "the harness plays the user and waits on a clock")]
 
 #[expect(dead_code, reason = "the wire tests use all of it")]

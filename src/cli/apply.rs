@@ -316,9 +316,7 @@ impl Target {
         }
         // The check passed, so only the disk can fail now; then everything is put back.
         let backup = Backup::take(self.git.private(), (&self.to, touched))?;
-        if let Err(error) =
-            self.git.run(GitOperation::Apply, &args, self.options(patch)).await
-        {
+        if let Err(error) = self.git.run(GitOperation::Apply, &args, self.options(patch)).await {
             backup.put_back(&self.to)?;
             return Err(error.into());
         }

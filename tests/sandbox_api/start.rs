@@ -149,7 +149,8 @@ fn endless_output_takes_bounded_memory() {
         let fixture = Fixture::new();
         let sandbox = fixture.sandbox(&Profile::default()).await;
         let log = fixture.outside().join("log");
-        let capture = Capture { window: 4096, log: Some(log.clone()), log_cap: 10_000 };
+        let capture =
+            Capture { window: 4096, log: Some(log.clone()), log_cap: 10_000, ..Capture::default() };
         let before = memory();
         let confined = fixture.shell(&sandbox, "yes");
         let deadline = Duration::from_millis(500);

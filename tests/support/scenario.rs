@@ -559,7 +559,7 @@ impl Stage {
             .args
             .as_ref()
             .is_none_or(|args| args[0] == "run" && args.contains(&"$OUT".to_owned()));
-        if !is_run || scenario.drive.is_some() || self.is_void(scenario) {
+        if !is_run || scenario.drive.is_some() || is_void(scenario) {
             return Ok(());
         }
         if matches!(scenario.then.exit, 2 | 3) {
@@ -593,11 +593,6 @@ impl Stage {
             return Err(format!("calls: proposed {proposed:?}, completed {completed:?}"));
         }
         Ok(())
-    }
-
-    /// Whether `prepare` put the record's folder there, so that it says nothing of this run.
-    fn is_void(&self, scenario: &Scenario) -> bool {
-        scenario.prepare.contains("$OUT")
     }
 
     fn check_server(&self, then: &Then) -> Result<(), String> {
@@ -653,6 +648,11 @@ impl Stage {
         }
         Ok(())
     }
+}
+
+/// Whether `prepare` put the record's folder there, so that it says nothing of this run.
+fn is_void(scenario: &Scenario) -> bool {
+    scenario.prepare.contains("$OUT")
 }
 
 fn finish(mut child: Child) -> Result<Left, String> {
