@@ -4,6 +4,7 @@
 //! instance can't begin.
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -21,6 +22,8 @@ use super::End;
 
 /// Most bytes taken of a context command's output before the entry's own cap; our choice.
 const CONTEXT_OUTPUT: usize = 1 << 20;
+/// Most bytes read of a context file before the entry's own cap; our choice.
+const CONTEXT_FILE: u64 = 16 << 20;
 /// Deadline of one context command; our choice.
 const CONTEXT: std::time::Duration = std::time::Duration::from_mins(2);
 
@@ -176,7 +179,15 @@ impl<'a> Stage<'a> {
         if !file.starts_with(&root) {
             return Err(wrong("it lies outside the workspace".to_owned()));
         }
-        let bytes = std::fs::read(&file).map_err(|error| wrong(error.to_string()))?;
+        let facts = file.metadata().map_err(|error| wrong(error.to_string()))?;
+        if !facts.is_file() {
+            // Opening a pipe would wait for somebody who writes to it (P1).
+            return Err(wrong("it is not a regular file".to_owned()));
+        }
+        let mut bytes = Vec::new();
+        std::fs::File::open(&file)
+            .and_then(|file| file.take(CONTEXT_FILE).read_to_end(&mut bytes))
+            .map_err(|error| wrong(error.to_string()))?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
