@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use crate::exit::Exit;
-use crate::plan::{ContextSource, Instance, Keep, WorkspaceKind, fence};
+use crate::plan::{ContextSource, Instance, Keep, KeySource, Wire, WorkspaceKind, fence};
 use crate::profile::{Profile, SandboxMode};
 use crate::run::{Authored, AuthoredError, Run, Signal, record};
 use crate::sandbox::{Place, Sandbox, SandboxError, environment};
@@ -264,6 +264,7 @@ fn grounded(
         if !run.out.starts_with(root) {
             hidden.push(run.out.clone());
         }
+        hidden.extend(run.plan.instances.iter().filter_map(key_file));
         if let Some(source) = source
             && instance.workspace.kind != WorkspaceKind::InPlace
         {
@@ -278,6 +279,17 @@ fn grounded(
         read: profile.read.as_deref().map(below),
         deny_read,
         ..profile.clone()
+    }
+}
+
+/// The file that holds the key of the instance's provider (P6).
+fn key_file(instance: &Instance) -> Option<PathBuf> {
+    match &instance.model.wire {
+        Wire::Responses(http) => match &http.api_key {
+            Some(KeySource::File(path)) => Some(path.clone()),
+            Some(KeySource::Env(_) | KeySource::Command(..)) | None => None,
+        },
+        Wire::Script { .. } => None,
     }
 }
 
