@@ -126,9 +126,21 @@ pub(super) fn load(
     let mut checkout = Checkout { runtime, root: &root, source: source.as_deref(), trusted: None };
     let own = read_text(checkout.checkout(&path), &named)?;
     let trust = trusted_commit(args, surroundings, &checkout, (&named, &own))?;
+    if trust.is_some() {
+        reached_directly(&surroundings.cwd.join(&args.task_file), &named)?;
+    }
     checkout.trusted = trust.as_deref();
     let (text, task_file_commit) = match checkout.trusted(&path) {
         Ok(Some(bytes)) => (read_text(Ok(Some(bytes)), &named)?, trust.clone()),
+        Ok(None) if surroundings.pull_request().is_some() && is_of_head(&checkout, &path)? => {
+            return Err(LoadError::Usage(
+                format!(
+                    "this is a pull-request event, and the trusted commit has no `{path}`: the \
+                     pull request brought the task file that would judge it"
+                ),
+                Some("merge the task file first, then run it"),
+            ));
+        }
         Ok(None) => (own, None),
         Err(error) => {
             return Err(LoadError::Usage(format!("failed to read `{named}`: {error}"), None));
@@ -153,6 +165,52 @@ pub(super) fn load(
     let mut plan = crate::plan::make(&request, &checkout).map_err(LoadError::Complaints)?;
     read_docs(&mut plan, &checkout)?;
     Ok(Loaded { plan, git, source })
+}
+
+/// Refuses a task file whose path leads, inside a repository, through a symlink or into another
+/// repository: whoever may change the tree chooses then which file it is and which history is asked
+/// for the trusted one (P8).
+fn reached_directly(file: &Path, named: &str) -> Result<(), LoadError> {
+    let mut folder = PathBuf::new();
+    let mut repository: Option<PathBuf> = None;
+    for part in file.components() {
+        folder.push(part);
+        let Some(root) = &repository else {
+            if folder.join(".git").symlink_metadata().is_ok() {
+                repository = Some(folder.clone());
+            }
+            continue;
+        };
+        let refuse = |what: &str| {
+            let (root, place) = (root.display(), folder.display());
+            Err(LoadError::Usage(
+                format!(
+                    "task file `{named}` is to come from a trusted commit, and `{place}` in the \
+                     repository `{root}` is {what}"
+                ),
+                Some("name the task file by its own path, from its own repository"),
+            ))
+        };
+        if folder.is_symlink() {
+            return refuse("a symlink");
+        }
+        if is_named_by_gitlink(&folder) {
+            return refuse("another repository");
+        }
+    }
+    Ok(())
+}
+
+/// Whether `folder` is the work tree of a submodule: its `.git` is a file.
+fn is_named_by_gitlink(folder: &Path) -> bool {
+    folder.join(".git").symlink_metadata().is_ok_and(|facts| facts.is_file())
+}
+
+/// Whether the checked-out commit has the file `path`.
+fn is_of_head(checkout: &Checkout<'_>, path: &str) -> Result<bool, LoadError> {
+    let Some(source) = checkout.source else { return Ok(false) };
+    let Some(head) = source.head() else { return Ok(false) };
+    Ok(checkout.runtime.block_on(source.read_blob(head, Path::new(path)))?.is_some())
 }
 
 /// The `--input K=V` flags.

@@ -4,6 +4,7 @@
 //! status. A list of calls; each stage lives in its own room.
 
 use std::cell::{Cell, RefCell};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -362,12 +363,19 @@ fn out_folder(
         surroundings.cwd.join(out)
     } else {
         let own = root.join(".horseman");
+        let runs = own.join("runs");
+        // A repository may hold these names: a symlink would lead the record out of the checkout.
+        if let Some(link) = [&own, &runs].into_iter().find(|folder| folder.is_symlink()) {
+            return Err(format!("`{}` is a symlink; name a folder with `--out`", link.display()));
+        }
         std::fs::create_dir_all(&own).map_err(|error| failed(&own, &error))?;
         let ignore = own.join(".gitignore");
-        if !ignore.exists() {
-            std::fs::write(&ignore, "*\n").map_err(|error| failed(&ignore, &error))?;
+        match std::fs::File::create_new(&ignore) {
+            Ok(mut file) => file.write_all(b"*\n").map_err(|error| failed(&ignore, &error))?,
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(failed(&ignore, &error)),
         }
-        own.join("runs").join(id)
+        runs.join(id)
     };
     if out.join("transcript.jsonl").exists() {
         return Err(format!("`--out`: `{}` already holds a transcript", out.display()));

@@ -4,11 +4,12 @@
 //! instance can't begin.
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use crate::exit::Exit;
-use crate::plan::{ContextSource, Instance, Keep, WorkspaceKind, fence};
+use crate::plan::{ContextSource, Instance, Keep, KeySource, Wire, WorkspaceKind, fence};
 use crate::profile::{Profile, SandboxMode};
 use crate::run::{Authored, AuthoredError, Run, Signal, record};
 use crate::sandbox::{Place, Sandbox, SandboxError, environment};
@@ -21,6 +22,8 @@ use super::End;
 
 /// Most bytes taken of a context command's output before the entry's own cap; our choice.
 const CONTEXT_OUTPUT: usize = 1 << 20;
+/// Most bytes read of a context file before the entry's own cap; our choice.
+const CONTEXT_FILE: u64 = 16 << 20;
 /// Deadline of one context command; our choice.
 const CONTEXT: std::time::Duration = std::time::Duration::from_mins(2);
 
@@ -178,7 +181,15 @@ impl<'a> Stage<'a> {
         if !file.starts_with(&root) {
             return Err(wrong("it lies outside the workspace".to_owned()));
         }
-        let bytes = std::fs::read(&file).map_err(|error| wrong(error.to_string()))?;
+        let facts = file.metadata().map_err(|error| wrong(error.to_string()))?;
+        if !facts.is_file() {
+            // Opening a pipe would wait for somebody who writes to it (P1).
+            return Err(wrong("it is not a regular file".to_owned()));
+        }
+        let mut bytes = Vec::new();
+        std::fs::File::open(&file)
+            .and_then(|file| file.take(CONTEXT_FILE).read_to_end(&mut bytes))
+            .map_err(|error| wrong(error.to_string()))?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
@@ -255,6 +266,7 @@ fn grounded(
         if !run.out.starts_with(root) {
             hidden.push(run.out.clone());
         }
+        hidden.extend(run.plan.instances.iter().filter_map(key_file));
         if let Some(source) = source
             && instance.workspace.kind != WorkspaceKind::InPlace
         {
@@ -269,6 +281,17 @@ fn grounded(
         read: profile.read.as_deref().map(below),
         deny_read,
         ..profile.clone()
+    }
+}
+
+/// The file that holds the key of the instance's provider (P6).
+fn key_file(instance: &Instance) -> Option<PathBuf> {
+    match &instance.model.wire {
+        Wire::Responses(http) => match &http.api_key {
+            Some(KeySource::File(path)) => Some(path.clone()),
+            Some(KeySource::Env(_) | KeySource::Command(..)) | None => None,
+        },
+        Wire::Script { .. } => None,
     }
 }
 

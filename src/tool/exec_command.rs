@@ -4,6 +4,7 @@
 //! until it ends, is polled, or reaches its deadline.
 
 use std::cell::RefCell;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -252,11 +253,7 @@ fn exec(arguments: &Arguments, context: &StepContext) -> Result<Exec, ToolError>
     }
     let program = match arguments.shell.as_deref() {
         None | Some("" | "bash") => context.shell.clone(),
-        Some(shell) => {
-            crate::path::find_program(shell, context.env.get("PATH")).ok_or_else(|| {
-                ToolError::Reply(format!("no shell `{}` here", crate::text::clip(shell, 100)))
-            })?
-        }
+        Some(shell) => find_shell(shell, context)?,
     };
     let name = program.file_name().map_or_else(String::new, |name| name.to_string_lossy().into());
     let flag = if arguments.login { "-lc" } else { "-c" };
@@ -269,6 +266,21 @@ fn exec(arguments: &Arguments, context: &StepContext) -> Result<Exec, ToolError>
     })
 }
 
+/// Finds the shell that the model names. Only programs that read what the policy judged are ones: a
+/// text that is harmless for a shell may be a program for `python3 -c`.
+fn find_shell(asked: &str, context: &StepContext) -> Result<PathBuf, ToolError> {
+    let name = asked.rsplit('/').next().unwrap_or(asked);
+    let known = JUDGED_SHELLS.contains(&name);
+    let found = known.then(|| crate::path::find_program(name, context.env.get("PATH"))).flatten();
+    found.ok_or_else(|| {
+        let asked = crate::text::clip(asked, 100);
+        let names = JUDGED_SHELLS.join("`, `");
+        ToolError::Reply(format!("no shell `{asked}` here; a shell is one of `{names}`"))
+    })
+}
+
+/// Shells whose language the policy reads.
+const JUDGED_SHELLS: [&str; 5] = ["bash", "sh", "dash", "ash", "ksh"];
 /// Shells: what they read is judged like shell text.
 const SHELLS: [&str; 7] = ["bash", "sh", "dash", "zsh", "ksh", "ash", "fish"];
 /// Interpreters: what they read is opaque.

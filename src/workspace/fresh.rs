@@ -59,6 +59,10 @@ impl Workspace {
             self.fill_clone(&root).await?;
         }
         for repo in &self.repos {
+            let is_changed = change.submodules.iter().any(|inner| inner.path == repo.prefix);
+            if is_changed && !tree::is_real_folder(&root, &repo.prefix) {
+                return Err(WorkspaceError::NoFolder { path: root.join(&repo.prefix) });
+            }
             self.apply_to(repo, change, &root.join(&repo.prefix)).await?;
         }
         self.put_in_place(&next)

@@ -82,7 +82,8 @@ impl Workspace {
         self.open_up()?;
         let mut change = Change::default();
         for repo in &self.repos {
-            if !repo.shadow.work_tree().is_dir() {
+            // A symlink in its place would have us read, and later write, what lies outside.
+            if !tree::is_real_folder(&self.root, &repo.prefix) {
                 change.notices.push(format!("submodule `{}` is gone", shown(&repo.prefix)));
                 continue;
             }
@@ -153,7 +154,7 @@ impl Workspace {
         let pointers: Vec<&Path> = repo.lfs.keys().map(PathBuf::as_path).collect();
         shadow
             .update_tracked(INDEX, &|path| {
-                pointers.contains(&path) && is_file(&shadow.work_tree().join(path))
+                pointers.contains(&path) && tree::is_real_file(shadow.work_tree(), path)
             })
             .await?;
         self.take_lfs(repo, INDEX, &mut taken).await?;
@@ -184,7 +185,8 @@ impl Workspace {
     ) -> Result<(), WorkspaceError> {
         for (path, before) in &repo.lfs {
             let file = repo.shadow.work_tree().join(path);
-            if !is_file(&file) || before.is_content(&file).map_err(io_error("read", &file))? {
+            let is_there = tree::is_real_file(repo.shadow.work_tree(), path);
+            if !is_there || before.is_content(&file).map_err(io_error("read", &file))? {
                 continue;
             }
             let pointer = Pointer::of(&file).map_err(io_error("read", &file))?;
@@ -302,7 +304,8 @@ fn same_pointers(repo: &Repo) -> Result<BTreeMap<PathBuf, Pointer>, WorkspaceErr
     let mut same = BTreeMap::new();
     for (path, pointer) in &repo.lfs {
         let file = repo.shadow.work_tree().join(path);
-        if is_file(&file) && pointer.is_content(&file).map_err(io_error("read", &file))? {
+        let is_there = tree::is_real_file(repo.shadow.work_tree(), path);
+        if is_there && pointer.is_content(&file).map_err(io_error("read", &file))? {
             same.insert(path.clone(), pointer.clone());
         }
     }
@@ -331,10 +334,6 @@ fn below(prefix: &Path, mut file: FileChange) -> FileChange {
         file.to = file.to.map(|to| shown(&prefix.join(to)));
     }
     file
-}
-
-fn is_file(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|facts| facts.is_file())
 }
 
 fn mode_of(facts: &fs::Metadata) -> String {

@@ -234,6 +234,23 @@ pub fn make_parents(root: &Path, path: &Path) -> Result<(), WorkspaceError> {
     Ok(())
 }
 
+/// Whether `root`/`path` is a folder, and so is every part of `path` on the way: no symlink.
+pub fn is_real_folder(root: &Path, path: &Path) -> bool {
+    let mut folder = root.to_path_buf();
+    let is_folder = |at: &Path| fs::symlink_metadata(at).is_ok_and(|facts| facts.is_dir());
+    is_folder(&folder)
+        && path.components().all(|part| {
+            folder.push(part);
+            is_folder(&folder)
+        })
+}
+
+/// Whether `root`/`path` is a regular file that is reached through no symlink.
+pub fn is_real_file(root: &Path, path: &Path) -> bool {
+    path.parent().is_some_and(|parent| is_real_folder(root, parent))
+        && fs::symlink_metadata(root.join(path)).is_ok_and(|facts| facts.is_file())
+}
+
 /// Copies one file or symlink to `target`, which must not exist.
 ///
 /// # Errors
