@@ -2,6 +2,8 @@
 //!
 //! In: where a key comes from. Out: the key, or one sentence about what is missing.
 
+use std::io::Read as _;
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -15,20 +17,19 @@ use crate::run::{Run, record};
 use crate::sandbox::{Place, Sandbox};
 use crate::transcript::Scope;
 
+/// Most bytes that are read of a key file; our choice.
+const KEY_BYTES: u64 = 64 << 10;
 /// Deadline of a key command; our choice.
 const DEADLINE: Duration = Duration::from_mins(1);
 
 /// Names of the variables that hold keys of any provider of the plan.
 pub(super) fn names(plan: &Plan) -> Vec<String> {
     let mut names: Vec<String> = plan
-        .instances
+        .keys
         .iter()
-        .filter_map(|instance| match &instance.model.wire {
-            Wire::Responses(http) => match &http.api_key {
-                Some(KeySource::Env(name)) => Some(name.clone()),
-                Some(KeySource::File(_) | KeySource::Command(..)) | None => None,
-            },
-            Wire::Script { .. } => None,
+        .filter_map(|key| match key {
+            KeySource::Env(name) => Some(name.clone()),
+            KeySource::File(_) | KeySource::Command(..) => None,
         })
         .collect();
     names.sort();
@@ -55,7 +56,7 @@ pub(super) async fn read(run: &Rc<Run>, wire: &Wire) -> Result<Option<Key>, Stri
             format!("environment variable `{name}`"),
         ),
         KeySource::File(path) => (
-            std::fs::read_to_string(path).map_err(|error| {
+            read_key_file(path).map_err(|error| {
                 format!("the provider's key file `{}` can't be read: {error}", path.display())
             })?,
             format!("key file `{}`", path.display()),
@@ -67,6 +68,16 @@ pub(super) async fn read(run: &Rc<Run>, wire: &Wire) -> Result<Option<Key>, Stri
     Key::new(text.trim().to_owned()).map(Some).ok_or_else(|| {
         format!("the provider's key is missing: {what} is empty or has control characters")
     })
+}
+
+/// Reads a key file. It must be a regular file: a pipe could hold the run for ever (P1).
+fn read_key_file(path: &Path) -> std::io::Result<String> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(std::io::Error::other("it is not a regular file"));
+    }
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(KEY_BYTES).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// Runs a key command of the task's author. It is not confined: it may need the operator's own

@@ -265,9 +265,12 @@ fn trusted_commit(
         ));
     };
     let commit = resolve(&revision, "`trust.ref`")?;
+    // The branch that is checked out may be the pull request's own, whatever its name.
+    let own = checkout.source.and_then(Source::branch);
     let bases: Vec<String> = event
         .base
         .iter()
+        .filter(|base| own != Some(base.as_str()))
         .flat_map(|base| [format!("refs/remotes/origin/{base}"), format!("refs/heads/{base}")])
         .collect();
     let is_of_base = checkout.source.is_some_and(|source| {

@@ -11,6 +11,20 @@ pub(super) fn data(text: &str) -> bool {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_ok()
 }
 
+/// Writes what the command was run for to stdout. A reader that went away is no fault; a full disk
+/// is.
+///
+/// # Errors
+///
+/// What the system says, but for a closed pipe.
+pub(super) fn result(text: &str) -> std::io::Result<()> {
+    let mut out = stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 /// Writes one line for people to stderr.
 pub(super) fn note(text: &str) {
     let mut out = stderr().lock();

@@ -128,7 +128,10 @@ fn finish(
         let line = if message.ends_with('\n') { "" } else { "\n" };
         // A CI log takes commands from lines; what a model wrote must not be one.
         let message = if is_ci { crate::report::clean::log(message) } else { message.clone() };
-        print::data(&format!("{message}{line}"));
+        if let Err(error) = print::result(&format!("{message}{line}")) {
+            print::complain_text(&format!("the final message can't be written: {error}"), None);
+            exit = exit.worst(Exit::Internal);
+        }
     }
     if !args.quiet || exit != Exit::Done {
         let (code, name) = (exit.code(), exit.name());

@@ -36,6 +36,9 @@ pub struct Plan {
     pub fail_fast: bool,
     /// Budget of all instances together.
     pub budget: Budget,
+    /// Where the keys of all providers come from, those of unselected ones too: no command gets
+    /// one (P6).
+    pub keys: Vec<KeySource>,
     /// Extra copies of reports.
     pub reports: Reports,
     /// Every input with its digest.

@@ -80,6 +80,8 @@ pub fn make(request: &PlanRequest, files: &dyn Files) -> Result<Plan, Complaints
     profiles(&base, request, &mut sources);
     let maker = build::Maker { request, file: &file, base: &base, inputs: &inputs };
     let instances = maker.instances(&mut sources);
+    let secrets = base.providers.0.values().filter_map(|provider| provider.value.api_key.as_ref());
+    let keys = secrets.filter_map(|secret| wire::key(secret, &mut sources)).collect();
     let budget = build::run_budget(file.run.as_ref().map(|run| &run.value));
     let reports = reports(&file, request, &mut sources);
     if sources.complaints.is_empty() && instances.is_empty() {
@@ -100,6 +102,7 @@ pub fn make(request: &PlanRequest, files: &dyn Files) -> Result<Plan, Complaints
         concurrency: request.concurrency.or(file_concurrency).unwrap_or(1).max(1),
         fail_fast: run.fail_fast.unwrap_or(false),
         budget,
+        keys,
         reports,
         inputs: sources.inputs,
         notices: sources.notices,

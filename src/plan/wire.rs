@@ -117,7 +117,8 @@ fn wire(provider: &Spanned<Provider>, sources: &mut Sources<'_>) -> Option<Wire>
     }
 }
 
-fn key(secret: &Spanned<Secret>, sources: &mut Sources<'_>) -> Option<KeySource> {
+/// Where a provider's key comes from.
+pub(super) fn key(secret: &Spanned<Secret>, sources: &mut Sources<'_>) -> Option<KeySource> {
     let Secret { env, file, command } = &secret.value;
     if let Some(name) = env {
         return Some(KeySource::Env(name.value.0.clone()));

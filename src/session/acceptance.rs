@@ -95,8 +95,10 @@ async fn judge(
             return Ok(());
         }
     }
-    let fresh = stage.fresh(&change).await?;
     for check in &instance.checks {
+        // A tree of its own: what one check's run of the agent's code leaves can't make the next
+        // one green.
+        let fresh = stage.fresh(&change).await?;
         fresh.restore(stage, check).await?;
         let stand = Stand { sandbox: &fresh.sandbox, cwd: &fresh.cwd, env: &fresh.env };
         let done = check::run(run, scope, check, (Phase::Final, &stand)).await?;

@@ -72,7 +72,7 @@ fn permissions(instance: &Instance, place: &Place<'_>) -> String {
         line("protected paths", &profile.protected.join(", "));
     }
     for (item, level) in &place.enforcement.items {
-        if let Level::Partial { why, .. } | Level::None { why } = level {
+        if let Level::None { why } = level {
             line(&format!("confinement, {item}"), why);
         }
     }

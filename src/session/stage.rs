@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use crate::exit::Exit;
-use crate::plan::{ContextSource, Instance, Keep, KeySource, Wire, WorkspaceKind, fence};
+use crate::plan::{ContextSource, Instance, Keep, KeySource, WorkspaceKind, fence};
 use crate::profile::{Profile, SandboxMode};
 use crate::run::{Authored, AuthoredError, Run, Signal, record};
 use crate::sandbox::{Place, Sandbox, SandboxError, environment};
@@ -266,7 +266,10 @@ fn grounded(
         if !run.out.starts_with(root) {
             hidden.push(run.out.clone());
         }
-        hidden.extend(run.plan.instances.iter().filter_map(key_file));
+        hidden.extend(run.plan.keys.iter().filter_map(|key| match key {
+            KeySource::File(path) => Some(path.clone()),
+            KeySource::Env(_) | KeySource::Command(..) => None,
+        }));
         if let Some(source) = source
             && instance.workspace.kind != WorkspaceKind::InPlace
         {
@@ -281,17 +284,6 @@ fn grounded(
         read: profile.read.as_deref().map(below),
         deny_read,
         ..profile.clone()
-    }
-}
-
-/// The file that holds the key of the instance's provider (P6).
-fn key_file(instance: &Instance) -> Option<PathBuf> {
-    match &instance.model.wire {
-        Wire::Responses(http) => match &http.api_key {
-            Some(KeySource::File(path)) => Some(path.clone()),
-            Some(KeySource::Env(_) | KeySource::Command(..)) | None => None,
-        },
-        Wire::Script { .. } => None,
     }
 }
 
@@ -369,6 +361,7 @@ impl Early {
             (Exit::Terminated, _) => End::Stopped(Signal::Terminate),
             (Exit::Sandbox, _) => End::Sandbox(self.reason),
             (Exit::Setup, _) => End::Setup(self.reason),
+            (Exit::NotDone, _) => End::GaveUp(self.reason),
             (_, _) => End::Internal(self.reason),
         }
     }
@@ -376,6 +369,10 @@ impl Early {
 
 impl From<WorkspaceError> for Early {
     fn from(error: WorkspaceError) -> Self {
+        if matches!(error, WorkspaceError::TooLarge { .. }) {
+            let reason = record::chain(&error);
+            return Self { exit: Exit::NotDone, kind: "patch-size".to_owned(), reason };
+        }
         let exit = if error.is_confinement() { Exit::Sandbox } else { Exit::Setup };
         Self { exit, kind: "workspace".to_owned(), reason: record::chain(&error) }
     }

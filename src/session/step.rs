@@ -5,13 +5,15 @@
 
 use std::rc::Rc;
 
+use futures_util::stream::{self, StreamExt as _};
+
 use crate::model::{
     FaultKind, Item, ItemKind, ModelError, Progress, Request, Response, ToolCall, ToolSpec,
 };
 use crate::tool::{StepContext, ToolRouter};
 use crate::transcript::{Event, Scope, TranscriptError};
 
-use super::call::CallEnd;
+use super::call::{CallEnd, Done};
 use crate::run::{Run, record};
 
 use super::{Conversation, End};
@@ -24,6 +26,8 @@ pub(super) enum Next {
     Over(End),
 }
 
+/// Calls of one response that run at the same time; our choice. A response may hold thousands.
+const AT_ONCE: usize = 8;
 /// Items over this size lie beside the transcript.
 const INLINE: usize = 64 << 10;
 
@@ -189,11 +193,10 @@ impl Conversation<'_> {
                 running.push((scope, call, skip));
             }
             let ground = &self.ground;
-            let done =
-                futures_util::future::join_all(running.into_iter().map(|(scope, call, skip)| {
-                    super::call::run(ground, router, context, (scope, call, skip))
-                }))
-                .await;
+            let calls = running.into_iter().map(|(scope, call, skip)| {
+                super::call::run(ground, router, context, (scope, call, skip))
+            });
+            let done: Vec<Done> = stream::iter(calls).buffered(AT_ONCE).collect().await;
             for (call, done) in batch.iter().zip(done) {
                 self.history.push(Item::output(call, &done.output));
                 over = over.or(self.settle(call, done));
@@ -203,7 +206,7 @@ impl Conversation<'_> {
     }
 
     /// Counts what a finished call means for the conversation.
-    fn settle(&mut self, call: &ToolCall, done: super::call::Done) -> Option<End> {
+    fn settle(&mut self, call: &ToolCall, done: Done) -> Option<End> {
         match done.end {
             CallEnd::Fault(message) => return Some(End::Internal(message)),
             CallEnd::Sandbox(message) => return Some(End::Sandbox(message)),

@@ -57,6 +57,16 @@ pub enum WorkspaceError {
         /// Folder that was looked at.
         path: PathBuf,
     },
+    /// A file that no patch can hold.
+    #[error("`{}` has {bytes} bytes; a result holds files of at most {most}", path.display())]
+    TooLarge {
+        /// Path relative to the workspace.
+        path: PathBuf,
+        /// Its size, holes included.
+        bytes: u64,
+        /// The limit.
+        most: u64,
+    },
     /// Git said no.
     #[error(transparent)]
     Git(#[from] GitError),

@@ -16,6 +16,10 @@ use super::git::{self, Git, GitOptions, GitOutput};
 use super::{GitError, WorkspaceError, io_error, tree};
 use crate::approval::GitOperation;
 
+/// Largest file of a result, in bytes; our choice: a sparse file of terabytes costs its maker
+/// nothing, and whoever reads it hours.
+const MOST: u64 = 4 << 30;
+
 /// Attributes that win over every `.gitattributes`: bytes are kept (P7).
 pub(super) const RAW_ATTRIBUTES: &str =
     "* -text !eol -ident -filter !working-tree-encoding !diff !merge !whitespace !export-subst\n";
@@ -232,6 +236,13 @@ impl Shadow {
     pub(super) async fn add(&self, index: &str, paths: &[PathBuf]) -> Result<(), WorkspaceError> {
         if paths.is_empty() {
             return Ok(());
+        }
+        for path in paths {
+            let file = self.work_tree.join(path);
+            let bytes = fs::symlink_metadata(&file).map_err(io_error("look at", &file))?.len();
+            if bytes > MOST {
+                return Err(WorkspaceError::TooLarge { path: path.clone(), bytes, most: MOST });
+            }
         }
         let args = ["update-index", "-z", "--add", "--replace", "--stdin"];
         self.run(&args, index, join(paths)).await?;
