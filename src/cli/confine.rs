@@ -43,7 +43,16 @@ pub(super) fn command(args: &SandboxArgs, surroundings: &Surroundings) -> ExitCo
         }
     };
     crate::sandbox::harden_self();
-    let request = sandbox::Request { profile, workspace, argv: args.command.clone() };
+    let state = match super::fresh_state(surroundings) {
+        Ok(state) => state,
+        Err(_) => return ExitCode::from(sandbox::UNCONFINED),
+    };
+    let request = sandbox::Request {
+        profile,
+        workspace,
+        argv: args.command.clone(),
+        state: state.folder().to_path_buf(),
+    };
     let Ok(runtime) = super::runtime() else {
         return ExitCode::from(sandbox::UNCONFINED);
     };
@@ -130,8 +139,11 @@ pub(super) fn diagnose(args: &DoctorArgs, surroundings: &Surroundings) -> Exit {
     let mut exit = Exit::Done;
     let mut all = serde_json::Map::new();
     for (name, profile, is_disposable) in wanted {
-        let diagnosed =
-            runtime.block_on(doctor::diagnose(&surroundings.host, &profile, is_disposable));
+        let diagnosed = runtime.block_on(doctor::diagnose(
+            &surroundings.host,
+            (&profile, is_disposable),
+            state.folder(),
+        ));
         let diagnosis = match diagnosed {
             Ok(diagnosis) => diagnosis,
             Err(error) => {

@@ -55,25 +55,17 @@ pub struct Diagnosis {
     pub hint: Option<String>,
 }
 
-/// Examines the host by trying `profile` out in private folders. `is_disposable` says whether the
-/// task works on a clone or copy.
+/// Examines the host by trying `profile` out in private folders below `root`, an existing private
+/// one. `is_disposable` says whether the task works on a clone or copy.
 ///
 /// # Errors
 ///
 /// When the private folders or a part of the confinement can't even be made.
 pub async fn diagnose(
     host: &Host,
-    profile: &Profile,
-    is_disposable: bool,
+    (profile, is_disposable): (&Profile, bool),
+    root: &Path,
 ) -> Result<Diagnosis, SandboxError> {
-    let folder = tempfile::Builder::new().prefix("horseman-").tempdir();
-    let folder = folder.map_err(|source| {
-        SandboxError::Process(crate::sandbox::ProcessError::Channel {
-            what: "make a private folder",
-            source,
-        })
-    })?;
-    let root = fs::canonicalize(folder.path()).unwrap_or_else(|_| folder.path().to_owned());
     let make = |name: &str| {
         let path = root.join(name);
         // A folder that can't be made is found missing by the probe, with its name.
@@ -89,7 +81,7 @@ pub async fn diagnose(
         marker: root.to_string_lossy().into_owned(),
         is_disposable,
     };
-    let facts = facts(host, &[root.as_path()]);
+    let facts = facts(host, &[root]);
     let (enforcement, unenforceable, hint) = match Sandbox::probe(host, profile, &place).await {
         Ok(sandbox) => (Some(sandbox.enforcement().clone()), Vec::new(), None),
         Err(SandboxError::Unenforceable { items, hint }) => {
@@ -109,7 +101,7 @@ pub async fn diagnose(
             .unwrap_or_default(),
         user_namespaces: user_namespaces(),
         cgroup: cgroup(),
-        temporary_files: no_programs(folder.path().parent().unwrap_or(folder.path())),
+        temporary_files: no_programs(root),
         host_sockets: facts.sockets,
         enforcement,
         unenforceable,

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use nix::fcntl::OFlag;
 use nix::unistd::pipe2;
-use tempfile::TempDir;
 use thiserror::Error;
 use tokio::net::unix::pipe;
 use tokio::signal::unix::{SignalKind, signal};
@@ -21,8 +20,7 @@ use crate::approval::by_operator;
 use crate::policy::Exec;
 use crate::profile::{Profile, SandboxMode};
 use crate::sandbox::{
-    Ended, Host, Observed, Place, ProcessError, Running, Sandbox, SandboxError, environment,
-    input_pipe, pump,
+    Ended, Host, Observed, Place, Running, Sandbox, SandboxError, environment, input_pipe, pump,
 };
 
 /// Exit status when the confinement can't be set up.
@@ -41,6 +39,9 @@ pub struct Request {
     pub workspace: PathBuf,
     /// Command and arguments; not empty.
     pub argv: Vec<String>,
+    /// Private folder for HOME and temporary files; absolute, existing. It is the marker by which
+    /// what a killed command leaves is found.
+    pub state: PathBuf,
 }
 
 /// Why a command did not run; [`RunError::status`] is the exit status.
@@ -93,8 +94,7 @@ impl RunError {
 ///
 /// A [`RunError`] when the command did not run or was lost.
 pub async fn run(host: &Host, request: &Request, keys: &[String]) -> Result<u8, RunError> {
-    let state = tempfile::Builder::new().prefix("horseman-").tempdir().map_err(RunError::Folder)?;
-    let place = place(&request.workspace, &state)?;
+    let place = place(&request.workspace, &request.state)?;
     let sandbox = Sandbox::probe(host, &request.profile, &place).await?;
     let env = environment(&request.profile.env, host, &place, keys);
     let name = request.argv.first().map_or("", String::as_str);
@@ -128,8 +128,7 @@ pub async fn run(host: &Host, request: &Request, keys: &[String]) -> Result<u8, 
     Ok(status(&ended))
 }
 
-fn place(workspace: &Path, state: &TempDir) -> Result<Place, RunError> {
-    let folder = std::fs::canonicalize(state.path()).map_err(RunError::Folder)?;
+fn place(workspace: &Path, folder: &Path) -> Result<Place, RunError> {
     let make = |name: &str| {
         let path = folder.join(name);
         std::fs::create_dir(&path).map(|()| path).map_err(RunError::Folder)
@@ -236,17 +235,6 @@ fn pair() -> Result<(OwnedFd, OwnedFd), RunError> {
 
 fn stream(what: &'static str) -> impl Fn(io::Error) -> RunError {
     move |source| RunError::Stream { what, source }
-}
-
-/// Whether an error is about the program and not about the confinement.
-pub fn is_about_program(error: &RunError) -> bool {
-    matches!(
-        error,
-        RunError::NotFound(_)
-            | RunError::Sandbox(SandboxError::Process(
-                ProcessError::NotFound { .. } | ProcessError::NotExecutable { .. }
-            ))
-    )
 }
 
 #[cfg(test)]
