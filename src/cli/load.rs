@@ -96,6 +96,9 @@ impl Files for Checkout<'_> {
 
     fn resolve(&self, revision: &str) -> Result<String, String> {
         let source = self.source.ok_or("there is no git checkout here")?;
+        if let ("HEAD", Some(head)) = (revision, source.head()) {
+            return Ok(head.to_owned());
+        }
         self.runtime.block_on(source.resolve(revision)).map_err(|error| chain(&error))
     }
 }
