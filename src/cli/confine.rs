@@ -43,9 +43,8 @@ pub(super) fn command(args: &SandboxArgs, surroundings: &Surroundings) -> ExitCo
         }
     };
     crate::sandbox::harden_self();
-    let state = match super::fresh_state(surroundings) {
-        Ok(state) => state,
-        Err(_) => return ExitCode::from(sandbox::UNCONFINED),
+    let Ok(state) = super::fresh_state(surroundings) else {
+        return ExitCode::from(sandbox::UNCONFINED);
     };
     let request = sandbox::Request {
         profile,
