@@ -36,9 +36,11 @@ impl SandboxMode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Network {
-    /// Nothing; unix sockets only.
+    /// Nothing but the attempt's own loopback.
     #[default]
     None,
+    /// The attempt's own loopback, the hosts that [`Hosts`] allows, and its forwarded services.
+    Listed,
     /// Everything.
     Full,
 }
@@ -48,9 +50,30 @@ impl Network {
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
+            Self::Listed => "listed",
             Self::Full => "full",
         }
     }
+}
+
+/// What [`Network::Listed`] reaches.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Hosts {
+    /// Patterns of hosts that are reachable: `crates.io`, `*.example.com`, `preset:npm`, `10.0.0.7`.
+    pub allow: Vec<String>,
+    /// Patterns of hosts that are not; they win.
+    pub deny: Vec<String>,
+    /// Services of the host or of CI, reachable inside at the same port of localhost.
+    pub forward: Vec<Forward>,
+}
+
+/// A service outside that is reachable inside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Forward {
+    /// Its host, seen from outside; `localhost` when only a port was named.
+    pub host: String,
+    /// Its port, outside and inside.
+    pub port: u16,
 }
 
 /// Which tier must enforce the profile.
@@ -79,6 +102,8 @@ pub struct Limits {
     pub file_size: Option<u64>,
     /// `RLIMIT_CPU` in seconds. Default none.
     pub cpu_seconds: Option<u64>,
+    /// Most bytes in the private temporary folder. Default 2 GiB.
+    pub tmp_size: Option<u64>,
 }
 
 impl Default for Limits {
@@ -89,6 +114,7 @@ impl Default for Limits {
             open_files: None,
             file_size: None,
             cpu_seconds: None,
+            tmp_size: Some(2 << 30),
         }
     }
 }
@@ -132,6 +158,12 @@ pub struct Profile {
     pub mode: SandboxMode,
     /// Network.
     pub network: Network,
+    /// What `Network::Listed` reaches.
+    pub hosts: Hosts,
+    /// Unix sockets of the host that are reachable; absolute.
+    pub unix_sockets: Vec<PathBuf>,
+    /// Names of enforcement items that may be missing.
+    pub degraded: Vec<String>,
     /// Writable roots beside the workspace and the private folders; absolute.
     pub write: Vec<PathBuf>,
     /// Files and folders that must not be readable; absolute, or globs relative to the workspace.

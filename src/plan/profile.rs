@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::policy::Opaque;
-use crate::profile::{EnvPolicy, Inherit, Limits, Network, Profile, SandboxMode, Tier};
+use crate::profile::{EnvPolicy, Hosts, Inherit, Limits, Network, Profile, SandboxMode, Tier};
 use crate::task::entries::Entries;
 use crate::task::permissions::{
     EnvSpec, InheritFrom, LimitSpec, Mode, NetworkAccess, OnDenied, OpaqueMeans, Overwrite,
@@ -184,6 +184,9 @@ fn complete(fields: &Permissions, places: Places<'_>, complaints: &mut Complaint
         profile: Profile {
             mode,
             network: network(fields.network.unwrap_or_default()),
+            hosts: Hosts::default(),
+            unix_sockets: Vec::new(),
+            degraded: Vec::new(),
             write,
             deny_read,
             read,
@@ -230,6 +233,7 @@ fn limits(spec: Option<&LimitSpec>) -> Limits {
         cpu_seconds: spec
             .cpu
             .map(|it| it.0.as_secs().saturating_add(u64::from(it.0.subsec_nanos() > 0))),
+        tmp_size: default.tmp_size,
     }
 }
 

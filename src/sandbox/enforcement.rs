@@ -71,7 +71,7 @@ fn confined(facts: &Facts, profile: &Profile, kind: &Kind) -> BTreeMap<&'static 
 
 fn network(network: Network) -> Level {
     match network {
-        Network::None => full("seccomp: no sockets but unix ones"),
+        Network::None | Network::Listed => full("seccomp: no sockets but unix ones"),
         Network::Full => partial(
             "seccomp",
             "the profile allows the network; only raw, packet and vsock sockets are denied",
@@ -82,10 +82,10 @@ fn network(network: Network) -> Level {
 fn unix_sockets(unix: UnixSockets, network: Network, has_scopes: bool) -> Level {
     let gap = if has_scopes { "" } else { "; abstract sockets are reachable before ABI 6" };
     match (unix, network) {
-        (UnixSockets::NoConnect, Network::None) if has_scopes => {
+        (UnixSockets::NoConnect, Network::None | Network::Listed) if has_scopes => {
             full("seccomp and landlock: sockets of the host are within reach, so none connects")
         }
-        (UnixSockets::NoConnect, Network::None) => {
+        (UnixSockets::NoConnect, Network::None | Network::Listed) => {
             full("seccomp: sockets of the host are within reach, so none connects")
         }
         (UnixSockets::NoConnect, Network::Full) => {

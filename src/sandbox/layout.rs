@@ -64,6 +64,14 @@ pub(crate) struct Layout {
     pub(crate) denied: Vec<PathBuf>,
     /// What the profile names to be unreadable; paths or globs.
     pub(crate) hidden: Vec<String>,
+    /// Read-only, though below a writable root. A name that isn't there must not come to be.
+    pub(crate) protected: Vec<PathBuf>,
+    /// What is shown in place of a file that also holds credentials: the file, its clean copy.
+    pub(crate) copies: Vec<(PathBuf, PathBuf)>,
+    /// Private folders at well-known places: `/tmp`, `/var/tmp`, `/dev/shm`, and what is there.
+    pub(crate) private: Vec<(PathBuf, PathBuf)>,
+    /// Unix sockets of the host that may be connected to.
+    pub(crate) sockets: Vec<PathBuf>,
     /// Policy items that can't be enforced, each with the reason.
     pub(crate) conflicts: Vec<(String, String)>,
 }
@@ -82,7 +90,7 @@ pub(crate) fn layout(host: &Host, profile: &Profile, place: &Place, homes: &[Pat
         write,
         denied: denied(host, homes),
         hidden: profile.deny_read.iter().map(|path| absolute(path, place)).collect(),
-        conflicts: Vec::new(),
+        ..Layout::default()
     };
     layout.conflicts = conflicts(&layout, profile, place);
     layout

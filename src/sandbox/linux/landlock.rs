@@ -68,7 +68,7 @@ pub(crate) fn ruleset(
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(abi))
         .map_err(LandlockError::Create)?;
-    if abi >= ABI::V4 && network == Network::None {
+    if abi >= ABI::V4 && network != Network::Full {
         rules = rules.handle_access(AccessNet::from_all(abi)).map_err(LandlockError::Create)?;
     }
     if abi >= ABI::V6 {

@@ -339,13 +339,13 @@ fn sockets(table: &mut Table, network: Network, unix: UnixSockets) -> Result<(),
         }
     }
     match (network, unix) {
-        (Network::None, UnixSockets::NoConnect) => {
+        (Network::None | Network::Listed, UnixSockets::NoConnect) => {
             for value in connected {
                 made.push(rule([family(libc::AF_UNIX)?, kind(value)?])?);
             }
             table.insert(libc::SYS_connect, Verdict::Deny(libc::EPERM));
         }
-        (Network::None, UnixSockets::Open) => {}
+        (Network::None | Network::Listed, UnixSockets::Open) => {}
         (Network::Full, _) => {
             for value in [libc::AF_INET, libc::AF_INET6] {
                 for socket in [libc::SOCK_STREAM, libc::SOCK_DGRAM] {
