@@ -87,6 +87,7 @@ pub(super) fn run(args: &RunArgs, surroundings: &Surroundings) -> Exit {
     // Anything that still runs is dropped here, before the reports say that nothing does; what lost
     // its reaper is found by its marker.
     drop(local);
+    work.git.rest();
     crate::sandbox::end_leftovers(&run.state);
     let exit = finish((args, surroundings.is_ci()), (&run, exit), &runtime, &work);
     // A name lookup that hangs on its own thread must not hold the exit (P1).

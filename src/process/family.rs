@@ -44,6 +44,15 @@ pub(crate) fn descendants(root: Pid) -> Vec<Pid> {
     found
 }
 
+/// Children of `root` that are not among `known`.
+pub(crate) fn strays(root: Pid, known: &HashSet<Pid>) -> Vec<Pid> {
+    processes()
+        .filter(|&pid| stat(pid).is_some_and(|(_, parent)| parent == root.as_raw()))
+        .map(Pid::from_raw)
+        .filter(|pid| !known.contains(pid))
+        .collect()
+}
+
 /// Stops every descendant of `root` so that none can fork, then sends SIGKILL to all. Returns how
 /// many there were.
 pub(crate) fn kill_descendants(root: Pid) -> usize {

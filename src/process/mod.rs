@@ -8,6 +8,8 @@ mod capture;
 mod family;
 mod reaper;
 mod spawn;
+mod start;
+mod starter;
 mod sys;
 mod tree;
 mod wire;
@@ -21,8 +23,10 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use family::{MARKER, end_leftovers};
-pub(crate) use reaper::{at, run as run_reaper};
-pub(crate) use spawn::{INNER, Inner, Streams, input_pipe, pump};
+pub(crate) use reaper::at;
+pub(crate) use spawn::{Order, Streams, input_pipe, pump};
+pub(crate) use start::{Confinement, run as run_starter};
+pub(crate) use starter::{Begin, INNER, Starter};
 pub(crate) use tree::{GRACE, Tree};
 pub(crate) use wire::Failure;
 pub use wire::Step;
@@ -39,7 +43,7 @@ pub enum ProcessError {
         #[source]
         source: io::Error,
     },
-    /// A pipe, socket or memory file between runner and reaper.
+    /// A pipe, socket or memory file between runner, starter and reaper.
     #[error("failed to {what}")]
     Channel {
         /// What was tried.
@@ -48,7 +52,7 @@ pub enum ProcessError {
         #[source]
         source: io::Error,
     },
-    /// A step between fork and exec failed.
+    /// A step before exec failed.
     #[error("failed to prepare `{}`: {} failed", program.display(), step.name())]
     Setup {
         /// The program that was to run.

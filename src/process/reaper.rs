@@ -1,15 +1,14 @@
 //! The reaper: the small process between the runner and a command.
 //!
-//! In: a [`Spec`] and descriptors over the control socket, which is descriptor 0. Out: how the
-//! command ended, over the same socket. It adopts every orphan below it, so that nothing survives
+//! In: a [`Spec`], the command's streams and a control socket, from the starter that forked it.
+//! Out: how the command ended, over that socket. It adopts every orphan below it, so that nothing survives
 //! the end of the socket: kill -9 of the runner closes it too (P9).
 
 use std::convert::Infallible;
 use std::ffi::CString;
 use std::fs::File;
-use std::io::{IoSliceMut, Read as _, Seek as _, Write as _};
+use std::io::Write as _;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
-use std::process::ExitCode;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -17,12 +16,13 @@ use nix::fcntl::OFlag;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
-use nix::sys::signal::{SigSet, Signal, killpg};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, recv, recvmsg, send};
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::signalfd::SignalFd;
+use nix::sys::socket::{MsgFlags, recv, send};
 use nix::unistd::{self, Pid, getpid, pipe2, setsid};
 
 use super::family;
+use super::start::{Confinement, quiet, unpack};
 use super::sys::{self, Reap};
 use super::wire::{Failure, FromReaper, PACKET, Spec, Step, ToReaper};
 use crate::clock::Clock;
@@ -34,17 +34,14 @@ pub(crate) const DEADLINE_GRACE: Duration = Duration::from_millis(250);
 /// SIGKILL; ordinary I/O ends sooner. Our choice.
 const REAP: Duration = Duration::from_secs(3);
 
-/// Puts the confinement on the forked child: the last thing before exec.
-pub(crate) type Confine<'a> = &'a dyn Fn(&[u8], &[OwnedFd]) -> Result<(), Failure>;
-
-/// Runs the reaper to its end.
-pub(crate) fn run(confine: Confine<'_>) -> ExitCode {
-    let control = sys::adopt(0);
-    match Reaper::start(&control, confine) {
+/// Runs a reaper on an order's descriptors to its end. Returns whether it went wrong.
+pub(super) fn run(fds: Vec<OwnedFd>, confinement: &dyn Confinement) -> bool {
+    let Some((spec, streams, control)) = unpack(fds) else { return true };
+    match Reaper::start(&control, (&spec, streams), confinement) {
         Ok(mut reaper) => reaper.serve(),
         Err(failure) => {
             say(&control, FromReaper::Failed(failure));
-            ExitCode::FAILURE
+            true
         }
     }
 }
@@ -70,23 +67,27 @@ enum Next {
 }
 
 impl<'a> Reaper<'a> {
-    fn start(control: &'a OwnedFd, confine: Confine<'_>) -> Result<Self, Failure> {
+    fn start(
+        control: &'a OwnedFd,
+        (spec, streams): (&Spec, [OwnedFd; 3]),
+        confinement: &dyn Confinement,
+    ) -> Result<Self, Failure> {
         let clock = Clock::start();
         let signals = prepare().map_err(at(Step::Receive))?;
-        let (spec, fds) = receive(control).ok_or(Failure { step: Step::Receive, errno: 0 })?;
+        confinement.adopt()?;
         let (said, says) = pipe2(OFlag::O_CLOEXEC).map_err(at(Step::Fork))?;
-        let Some(pid) = sys::split().map_err(at(Step::Fork))? else {
-            let Err(failure) = become_command(&spec, &fds, confine);
+        let Some(pid) = sys::split(0).map_err(at(Step::Fork))? else {
+            let Err(failure) = become_command(spec, &streams, (control, confinement));
             report(says, failure);
             sys::leave(127);
         };
         drop(says);
-        drop(fds);
+        drop(streams);
         if let Some(failure) = outcome(&said, control) {
             family::kill_descendants(getpid());
             return Err(failure);
         }
-        say(control, FromReaper::Started { pid: pid.as_raw().unsigned_abs() });
+        say(control, FromReaper::Started);
         Ok(Self {
             control,
             signals,
@@ -99,17 +100,18 @@ impl<'a> Reaper<'a> {
         })
     }
 
-    fn serve(&mut self) -> ExitCode {
+    /// Returns whether something of the tree may be alive.
+    fn serve(&mut self) -> bool {
         loop {
             if !self.reap() {
                 say(self.control, FromReaper::Gone { unkilled: 0 });
-                return ExitCode::SUCCESS;
+                return false;
             }
             let now = self.clock.elapsed();
             if self.kill_at.is_some_and(|at| at <= now) {
                 let unkilled = self.kill_all();
                 say(self.control, FromReaper::Gone { unkilled });
-                return ExitCode::SUCCESS;
+                return false;
             }
             if self.kill_at.is_none() && self.deadline.is_some_and(|at| at <= now) {
                 self.timed_out = true;
@@ -120,9 +122,9 @@ impl<'a> Reaper<'a> {
                 Next::Go => {}
                 Next::Abandoned => {
                     self.kill_all();
-                    return ExitCode::FAILURE;
+                    return true;
                 }
-                Next::Done => return ExitCode::FAILURE,
+                Next::Done => return true,
             }
         }
     }
@@ -226,55 +228,18 @@ fn survivors(without: Option<Pid>) -> u32 {
     u32::try_from(all.iter().filter(|pid| Some(**pid) != without).count()).unwrap_or(u32::MAX)
 }
 
-/// Makes this process an adopter of orphans that no terminal and no command can disturb.
-///
-/// No `PR_SET_PDEATHSIG`: it fires when the *thread* that spawned ends, and the end of the control
-/// socket says the same without that.
+/// As the starter, and told when that dies: it doesn't wait for the runner then.
 fn prepare() -> nix::Result<SignalFd> {
-    prctl::set_child_subreaper(true)?;
-    prctl::set_dumpable(false)?;
-    // Fails for the leader of a group, which a spawned process is not.
-    let _ = setsid();
-    SigSet::all().thread_block()?;
-    let mut heard = SigSet::empty();
-    heard.add(Signal::SIGCHLD);
-    heard.add(Signal::SIGTERM);
-    SignalFd::with_flags(&heard, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
-}
-
-/// Receives the memory file with the spec, and the descriptors: stdin, stdout, stderr, others.
-fn receive(control: &OwnedFd) -> Option<(Spec, Vec<OwnedFd>)> {
-    let mut byte = [0];
-    let mut space = nix::cmsg_space!([std::os::fd::RawFd; 8]);
-    let mut slices = [IoSliceMut::new(&mut byte)];
-    let message = recvmsg::<()>(
-        control.as_raw_fd(),
-        &mut slices,
-        Some(&mut space),
-        MsgFlags::MSG_CMSG_CLOEXEC,
-    )
-    .ok()?;
-    let mut fds = Vec::new();
-    for part in message.cmsgs().ok()? {
-        if let ControlMessageOwned::ScmRights(received) = part {
-            fds.extend(received.into_iter().map(sys::adopt));
-        }
-    }
-    if fds.len() < 4 {
-        return None;
-    }
-    let mut file = File::from(fds.remove(0));
-    let mut bytes = Vec::new();
-    file.rewind().ok()?;
-    file.read_to_end(&mut bytes).ok()?;
-    Some((Spec::decode(&bytes)?, fds))
+    let signals = quiet()?;
+    prctl::set_pdeathsig(Some(Signal::SIGTERM))?;
+    Ok(signals)
 }
 
 /// The forked child up to exec; returns only if a step fails.
 fn become_command(
     spec: &Spec,
-    fds: &[OwnedFd],
-    confine: Confine<'_>,
+    [stdin, stdout, stderr]: &[OwnedFd; 3],
+    (control, confinement): (&OwnedFd, &dyn Confinement),
 ) -> Result<Infallible, Failure> {
     let string = |bytes: &Vec<u8>| {
         CString::new(bytes.as_slice())
@@ -286,9 +251,6 @@ fn become_command(
     let cwd = string(&spec.cwd)?;
 
     setsid().map_err(at(Step::Session))?;
-    let [stdin, stdout, stderr, others @ ..] = fds else {
-        return Err(Failure { step: Step::Streams, errno: libc::EBADF });
-    };
     unistd::dup2_stdin(stdin).map_err(at(Step::Streams))?;
     unistd::dup2_stdout(stdout).map_err(at(Step::Streams))?;
     unistd::dup2_stderr(stderr).map_err(at(Step::Streams))?;
@@ -298,7 +260,8 @@ fn become_command(
         sys::lower_limit(*resource, *most).map_err(at(Step::Limits))?;
     }
     sys::close_on_exec_from(3).map_err(at(Step::Descriptors))?;
-    confine(&spec.confinement, others)?;
+    say(control, FromReaper::Here);
+    confinement.confine()?;
     unistd::execve(&program, &argv, &env).map_err(at(Step::Exec))
 }
 
@@ -319,7 +282,7 @@ fn outcome(said: &OwnedFd, control: &OwnedFd) -> Option<Failure> {
         // The runner's end of the socket wakes this too: an exec can hang on a dead file server.
         let mut fds = [
             PollFd::new(said.as_fd(), PollFlags::POLLIN),
-            PollFd::new(control.as_fd(), PollFlags::empty()),
+            PollFd::new(control.as_fd(), PollFlags::from_bits_retain(libc::POLLRDHUP)),
         ];
         match poll(&mut fds, PollTimeout::NONE) {
             Ok(_) | Err(Errno::EINTR) => {}
@@ -343,6 +306,6 @@ fn outcome(said: &OwnedFd, control: &OwnedFd) -> Option<Failure> {
 }
 
 /// Sends a message; a runner that is gone is noticed at the next poll.
-fn say(control: &OwnedFd, message: FromReaper) {
+pub(super) fn say(control: &OwnedFd, message: FromReaper) {
     let _ = send(control.as_raw_fd(), &message.encode(), MsgFlags::MSG_NOSIGNAL);
 }

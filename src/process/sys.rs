@@ -12,7 +12,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
-use nix::unistd::{ForkResult, Pid, fork};
+use nix::unistd::Pid;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -51,13 +51,14 @@ pub(crate) fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     watched.map_err(Into::into)
 }
 
-/// Forks. Returns `None` in the child.
-pub(crate) fn split() -> nix::Result<Option<Pid>> {
-    // SAFETY: the reaper has one thread, so the child's copy of the heap and its locks is usable.
-    match unsafe { fork() }? {
-        ForkResult::Parent { child } => Ok(Some(child)),
-        ForkResult::Child => Ok(None),
-    }
+/// Forks, into new namespaces when `flags` name some. Returns `None` in the child.
+pub(crate) fn split(flags: i32) -> nix::Result<Option<Pid>> {
+    let flags = i64::from(flags | libc::SIGCHLD);
+    // SAFETY: starter and reaper have one thread, so the child's copy of the heap and its locks is
+    // usable; without a stack of its own the child goes on where this one is, as with fork(2).
+    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0_usize, 0_usize, 0_usize, 0_usize) };
+    let pid = Errno::result(pid)?;
+    Ok((pid != 0).then(|| Pid::from_raw(i32::try_from(pid).unwrap_or(0))))
 }
 
 /// Ends the forked child without running anything of the parent's copy.

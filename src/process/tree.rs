@@ -5,17 +5,17 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::PathBuf;
-use std::process::Child;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, killpg};
-use nix::sys::socket::{MsgFlags, recv, send};
+use nix::sys::socket::{MsgFlags, Shutdown, send, shutdown};
 use nix::unistd::{Pid, pipe2};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncWriteExt as _, Interest};
@@ -24,8 +24,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::capture::Sink;
-use super::spawn::{Inner, Streams, channel, collect, duplicate, input_pipe, spawn};
-use super::wire::{Failure, FromReaper, PACKET, Step, ToReaper};
+use super::spawn::{Order, Streams, channel, collect, duplicate, input_pipe};
+use super::starter::Starter;
+use super::wire::{Failure, FromReaper, Received, Step, ToReaper, receive};
 use super::{Capture, Cause, Ended, Launch, Output, ProcessError, Stdin, sys};
 use crate::clock::Clock;
 
@@ -48,7 +49,8 @@ pub(crate) struct Tree {
     pid: u32,
     /// `None` once the reaper has gone.
     control: Option<AsyncFd<OwnedFd>>,
-    child: Child,
+    /// Lives as long as a tree of it.
+    _starter: Arc<Starter>,
     stdin: Option<pipe::Sender>,
     feeder: Option<JoinHandle<()>>,
     output: Option<Captured>,
@@ -68,7 +70,7 @@ impl Tree {
     /// Starts `launch` with its output captured; returns when it has been executed.
     pub(crate) async fn start(
         launch: &Launch,
-        inner: &Inner<'_>,
+        (starter, order): (&Arc<Starter>, &Order<'_>),
         stdin: Stdin,
         capture: &Capture,
     ) -> Result<Self, ProcessError> {
@@ -98,7 +100,7 @@ impl Tree {
             None => duplicate(&to)?,
         };
         let streams = Streams { stdin: input, stdout, stderr: to };
-        let mut tree = Self::attach(launch, inner, streams).await?;
+        let mut tree = Self::attach(launch, (starter, order), streams).await?;
         let receiver = pipe::Receiver::from_owned_fd(from)
             .map_err(|source| ProcessError::Channel { what: "watch the output pipe", source })?;
         let sink = Arc::new(Mutex::new(sink));
@@ -118,10 +120,10 @@ impl Tree {
     /// Starts `launch` on the streams that are given; nothing is captured.
     pub(crate) async fn attach(
         launch: &Launch,
-        inner: &Inner<'_>,
+        (starter, order): (&Arc<Starter>, &Order<'_>),
         streams: Streams,
     ) -> Result<Self, ProcessError> {
-        let (control, child) = spawn(launch, inner, &streams)?;
+        let control = starter.order(launch, order, &streams)?;
         drop(streams);
         let control = sys::watch(control)
             .map_err(|source| ProcessError::Channel { what: "watch the control socket", source })?;
@@ -129,7 +131,7 @@ impl Tree {
             program: launch.program.clone(),
             pid: 0,
             control: Some(control),
-            child,
+            _starter: Arc::clone(starter),
             stdin: None,
             feeder: None,
             output: None,
@@ -138,15 +140,20 @@ impl Tree {
             unkilled: 0,
             count: None,
         };
-        let first = timeout(ANSWER, tree.hear()).await.map_err(|_| tree.silent())??;
-        match first {
-            Some(FromReaper::Started { pid }) => {
-                tree.pid = pid;
-                Ok(tree)
+        loop {
+            let next = timeout(ANSWER, tree.hear()).await.map_err(|_| tree.silent())??;
+            match next {
+                Some(FromReaper::Here) => {}
+                Some(FromReaper::Started) => return Ok(tree),
+                Some(FromReaper::Failed(failure)) => return Err(tree.failed(failure, launch)),
+                Some(
+                    FromReaper::Ready
+                    | FromReaper::Ended { .. }
+                    | FromReaper::Count(_)
+                    | FromReaper::Gone { .. },
+                )
+                | None => return Err(tree.lost()),
             }
-            Some(FromReaper::Failed(failure)) => Err(tree.failed(failure, launch)),
-            Some(FromReaper::Ended { .. } | FromReaper::Count(_) | FromReaper::Gone { .. })
-            | None => Err(tree.lost()),
         }
     }
 
@@ -292,7 +299,7 @@ impl Tree {
                 self.unkilled = unkilled;
                 self.count = Some(unkilled);
             }
-            FromReaper::Started { .. } | FromReaper::Failed(_) => {}
+            FromReaper::Ready | FromReaper::Here | FromReaper::Started | FromReaper::Failed(_) => {}
         }
     }
 
@@ -315,20 +322,14 @@ impl Tree {
     /// The reaper's next message; `None` when it has gone.
     async fn hear(&mut self) -> Result<Option<FromReaper>, ProcessError> {
         let Some(control) = &self.control else { return Ok(None) };
-        let mut bytes = [0; PACKET];
-        let length = control
-            .async_io(Interest::READABLE, |fd| {
-                match recv(fd.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT) {
-                    // A reaper that died with unread messages of ours resets the socket.
-                    Err(Errno::ECONNRESET) => Ok(0),
-                    other => Ok(other?),
-                }
-            })
+        let Received { message, pid, .. } = control
+            .async_io(Interest::READABLE, |fd| Ok(receive(fd.as_fd())?))
             .await
             .map_err(|source| ProcessError::Channel { what: "hear the inner stage", source })?;
-        let message = FromReaper::decode(&bytes[..length]);
-        if message.is_none() {
-            self.control = None;
+        match message {
+            None => self.control = None,
+            Some(FromReaper::Here) => self.pid = pid,
+            Some(_) => {}
         }
         Ok(message)
     }
@@ -348,6 +349,9 @@ impl Tree {
             Step::Exec => ProcessError::NotExecutable { program, source },
             Step::Cwd => ProcessError::Cwd { cwd: launch.cwd.clone(), source },
             step @ (Step::Receive
+            | Step::Namespaces
+            | Step::Mounts
+            | Step::Supervisor
             | Step::Fork
             | Step::Session
             | Step::Streams
@@ -370,11 +374,7 @@ impl Tree {
             // mark, at the latest by the next start.
             let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
         }
-        let status = match self.child.try_wait() {
-            Ok(Some(status)) => status.to_string(),
-            Ok(None) => "it still runs".to_owned(),
-            Err(error) => error.to_string(),
-        };
+        let status = "its control socket ended".to_owned();
         ProcessError::Lost { program: self.program.clone(), status }
     }
 
@@ -385,15 +385,23 @@ impl Tree {
 
 impl Drop for Tree {
     fn drop(&mut self) {
-        // The end of the socket is the order to kill; the workspace must not be touched before it
-        // is carried out, so this waits, in the usual case less than a millisecond.
-        self.control = None;
         if let Some(feeder) = &self.feeder {
             feeder.abort();
         }
-        let clock = Clock::start();
-        while matches!(self.child.try_wait(), Ok(None)) && clock.elapsed() < ANSWER {
-            std::thread::sleep(Duration::from_micros(200));
+        // The end of what we send is the order to kill; the workspace must not be touched before it
+        // is carried out, so this waits, in the usual case less than a millisecond.
+        if let Some(control) = self.control.take() {
+            let control = control.into_inner();
+            let _ = shutdown(control.as_raw_fd(), Shutdown::Write);
+            let clock = Clock::start();
+            while clock.elapsed() < ANSWER {
+                let mut fds = [PollFd::new(control.as_fd(), PollFlags::POLLIN)];
+                let _ = poll(&mut fds, PollTimeout::from(100_u8));
+                match receive(control.as_fd()) {
+                    Ok(Received { message: Some(_), .. }) | Err(Errno::EAGAIN) => {}
+                    Ok(Received { message: None, .. }) | Err(_) => break,
+                }
+            }
         }
         if let Some(captured) = &self.output {
             captured.reader.abort();

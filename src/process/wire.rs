@@ -3,7 +3,14 @@
 //! In: a [`Spec`] and small messages. Out: bytes; the spec travels in a memory file, the messages
 //! as packets of [`PACKET`] bytes. Both ends are the same binary, so there is no version.
 
+use std::io::IoSliceMut;
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
+
+use super::sys;
 
 /// Size of a packet: six little-endian `u64`.
 pub(crate) const PACKET: usize = 48;
@@ -23,16 +30,20 @@ pub(crate) struct Spec {
     pub(crate) limits: Vec<(u32, u64)>,
     /// When the tree is stopped.
     pub(crate) deadline: Option<Duration>,
-    /// What the confinement's maker wrote for its other half.
-    pub(crate) confinement: Vec<u8>,
 }
 
-/// What failed between fork and exec.
+/// What failed before exec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Step {
     /// Reading what to do.
     Receive,
+    /// unshare(2), uid maps, what belongs to a namespace.
+    Namespaces,
+    /// Mounts.
+    Mounts,
+    /// The supervisor of notified system calls.
+    Supervisor,
     /// fork(2).
     Fork,
     /// setsid(2).
@@ -60,8 +71,11 @@ pub enum Step {
 }
 
 impl Step {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 16] = [
         Self::Receive,
+        Self::Namespaces,
+        Self::Mounts,
+        Self::Supervisor,
         Self::Fork,
         Self::Session,
         Self::Streams,
@@ -80,6 +94,9 @@ impl Step {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Receive => "receiving the command",
+            Self::Namespaces => "making the namespaces",
+            Self::Mounts => "making the mounts",
+            Self::Supervisor => "starting the supervisor",
             Self::Fork => "fork",
             Self::Session => "setsid",
             Self::Streams => "dup2 of the standard streams",
@@ -116,14 +133,16 @@ pub(crate) enum ToReaper {
     Stop(Duration),
 }
 
-/// A message from the reaper.
+/// A message from the starter or a reaper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FromReaper {
+    /// The starter takes orders.
+    Ready,
+    /// The command is about to be executed. It says so itself, so that the kernel attaches its
+    /// process id as the receiver sees it.
+    Here,
     /// The program runs.
-    Started {
-        /// Process id of the command.
-        pid: u32,
-    },
+    Started,
     /// It could not be started.
     Failed(Failure),
     /// The main process ended.
@@ -171,7 +190,9 @@ impl ToReaper {
 impl FromReaper {
     pub(crate) fn encode(self) -> [u8; PACKET] {
         match self {
-            Self::Started { pid } => packet([1, pid.into(), 0, 0, 0, 0]),
+            Self::Started => packet([1, 0, 0, 0, 0, 0]),
+            Self::Ready => packet([6, 0, 0, 0, 0, 0]),
+            Self::Here => packet([7, 0, 0, 0, 0, 0]),
             Self::Failed(failure) => {
                 packet([2, failure.step as u64, u64::from(failure.errno.cast_unsigned()), 0, 0, 0])
             }
@@ -192,7 +213,7 @@ impl FromReaper {
         let [kind, fields @ ..] = numbers(bytes)?;
         let small = |at: usize| u32::try_from(fields[at]).ok();
         match kind {
-            1 => Some(Self::Started { pid: small(0)? }),
+            1 => Some(Self::Started),
             2 => Some(Self::Failed(Failure {
                 step: *Step::ALL.get(usize::try_from(fields[0]).ok()?)?,
                 errno: small(1)?.cast_signed(),
@@ -206,9 +227,48 @@ impl FromReaper {
             }),
             4 => Some(Self::Count(small(0)?)),
             5 => Some(Self::Gone { unkilled: small(0)? }),
+            6 => Some(Self::Ready),
+            7 => Some(Self::Here),
             _ => None,
         }
     }
+}
+
+/// What came over a control socket.
+#[derive(Debug, Default)]
+pub(crate) struct Received {
+    /// The message; `None` at the socket's end.
+    pub(crate) message: Option<FromReaper>,
+    /// Process id of the sender as this process sees it, when the socket asks for it.
+    pub(crate) pid: u32,
+    /// Descriptors.
+    pub(crate) fds: Vec<OwnedFd>,
+}
+
+/// Receives one message without waiting.
+pub(crate) fn receive(control: BorrowedFd<'_>) -> nix::Result<Received> {
+    let mut bytes = [0; PACKET];
+    let mut space = nix::cmsg_space!(nix::libc::ucred, [RawFd; 32]);
+    let mut slices = [IoSliceMut::new(&mut bytes)];
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
+    let message = match recvmsg::<()>(control.as_raw_fd(), &mut slices, Some(&mut space), flags) {
+        // A peer that died with unread messages of ours resets the socket.
+        Err(Errno::ECONNRESET) => return Ok(Received::default()),
+        other => other?,
+    };
+    let mut received = Received::default();
+    for part in message.cmsgs()? {
+        match part {
+            ControlMessageOwned::ScmRights(fds) => {
+                received.fds.extend(fds.into_iter().map(sys::adopt));
+            }
+            ControlMessageOwned::ScmCredentials(who) => received.pid = who.pid().unsigned_abs(),
+            _ => {}
+        }
+    }
+    let length = message.bytes;
+    received.message = bytes.get(..length).and_then(FromReaper::decode);
+    Ok(received)
 }
 
 fn packet(values: [u64; 6]) -> [u8; PACKET] {
@@ -252,7 +312,6 @@ impl Spec {
             out.extend(most.to_le_bytes());
         }
         out.extend(self.deadline.map_or(u64::MAX, millis).to_le_bytes());
-        put(&mut out, &self.confinement);
         out
     }
 
@@ -269,9 +328,7 @@ impl Spec {
         }
         let deadline = Some(take_number(from)?).filter(|&ms| ms != u64::MAX);
         let deadline = deadline.map(Duration::from_millis);
-        let confinement = take(from)?;
-        Some(Self { program, argv, cwd, env, limits, deadline, confinement })
-            .filter(|_| bytes.is_empty())
+        Some(Self { program, argv, cwd, env, limits, deadline }).filter(|_| bytes.is_empty())
     }
 }
 
@@ -319,7 +376,6 @@ mod tests {
             env: vec![b"A=b".to_vec()],
             limits: vec![(4, 0), (6, 4096)],
             deadline: Some(Duration::from_millis(12)),
-            confinement: vec![1, 2, 3],
         };
         let bytes = spec.encode();
         assert_eq!(Spec::decode(&bytes), Some(spec));
@@ -333,7 +389,9 @@ mod tests {
             assert_eq!(ToReaper::decode(&message.encode()), Some(message));
         }
         for message in [
-            FromReaper::Started { pid: 7 },
+            FromReaper::Ready,
+            FromReaper::Here,
+            FromReaper::Started,
             FromReaper::Failed(Failure { step: Step::Exec, errno: 2 }),
             FromReaper::Ended {
                 status: 0x8b,

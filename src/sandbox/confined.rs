@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::{Prepared, Running, Sandbox, SandboxError};
 use crate::approval::{Authority, Cleared};
 use crate::policy::Exec;
-use crate::process::{self, Capture, Ended, Launch, Output, Stdin, Streams, Tree};
+use crate::process::{Begin, Capture, Ended, Launch, Order, Output, Starter, Stdin, Streams, Tree};
 use crate::profile::Network;
 
 /// Margin after a deadline in which the reaper must have ended the tree.
@@ -70,9 +70,10 @@ impl Confined {
         capture: Capture,
         deadline: Option<Duration>,
     ) -> Result<Running, SandboxError> {
+        let starter = self.sandbox.starter(&self.prepared).await?;
         let limits = self.sandbox.limits();
-        let inner = self.sandbox.stage(&self.prepared, &limits, deadline);
-        Ok(Running::new(Tree::start(&self.launch, &inner, stdin, &capture).await?))
+        let order = self.sandbox.order(&limits, deadline);
+        Ok(Running::new(Tree::start(&self.launch, (&starter, &order), stdin, &capture).await?))
     }
 
     /// Runs it to its end or to the deadline, then ends every descendant.
@@ -103,29 +104,38 @@ impl Confined {
         stdout: OwnedFd,
         stderr: OwnedFd,
     ) -> Result<Running, SandboxError> {
+        let starter = self.sandbox.starter(&self.prepared).await?;
         let limits = self.sandbox.limits();
-        let inner = self.sandbox.stage(&self.prepared, &limits, None);
+        let order = self.sandbox.order(&limits, None);
         let streams = Streams { stdin, stdout, stderr };
-        Ok(Running::new(Tree::attach(&self.launch, &inner, streams).await?))
+        Ok(Running::new(Tree::attach(&self.launch, (&starter, &order), streams).await?))
     }
 }
 
 impl Sandbox {
-    /// What the reaper needs beside the command.
-    pub(super) fn stage<'a>(
+    /// The starter of this confinement, begun at its first use.
+    pub(super) async fn starter(&self, prepared: &Prepared) -> Result<Arc<Starter>, SandboxError> {
+        let begin = async || {
+            let fds: Vec<_> = prepared.fds.iter().map(OwnedFd::as_fd).collect();
+            let begin = Begin {
+                binary: &self.inner.host.binary,
+                marker: &self.inner.place.marker,
+                setup: &prepared.setup,
+                fds: &fds,
+            };
+            let (starter, _) = Starter::begin(begin).await?;
+            Ok::<_, SandboxError>(Arc::new(starter))
+        };
+        prepared.starter.get_or_try_init(begin).await.cloned()
+    }
+
+    /// What goes with a command.
+    pub(super) fn order<'a>(
         &'a self,
-        prepared: &'a Prepared,
         limits: &'a [(u32, u64)],
         deadline: Option<Duration>,
-    ) -> process::Inner<'a> {
-        process::Inner {
-            binary: &self.inner.host.binary,
-            marker: &self.inner.place.marker,
-            limits,
-            confinement: &prepared.confinement,
-            extra: prepared.ruleset.as_ref().map(OwnedFd::as_fd),
-            deadline,
-        }
+    ) -> Order<'a> {
+        Order { marker: &self.inner.place.marker, limits, deadline }
     }
 
     /// Resource limits by the kernel's number. No core dumps, ever: they would hold what the

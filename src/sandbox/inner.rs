@@ -1,8 +1,8 @@
 //! The inner stage: our own binary, started again.
 //!
-//! In: the arguments of the process. Out: its exit code, when it is a reaper or a trial. A reaper
-//! stays outside the confinement and puts it on the command; a trial runs inside and says what is
-//! not as it should be.
+//! In: the arguments of the process. Out: its exit code, when it is a starter or a trial. A starter
+//! sets a confinement up and starts commands in it; a trial is such a command and says what is not
+//! as it should be.
 
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
@@ -16,21 +16,21 @@ use nix::libc;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
 use super::linux;
-use crate::process::{INNER, run_reaper};
+use crate::process::{INNER, run_starter};
 use crate::profile::Network;
 
 /// Second argument of a trial.
 pub(super) const TRIAL: &str = "--trial";
 
 /// Runs the inner stage when `args`, the program's name included, ask for it. `main` calls it
-/// before anything else: the reaper must have one thread and no state of a runner.
+/// before anything else: the starter must have one thread and no state of a runner.
 pub fn inner_stage(args: &[OsString]) -> Option<ExitCode> {
     let [_, first, rest @ ..] = args else { return None };
     if first != INNER {
         return None;
     }
     match rest {
-        [] => Some(run_reaper(&linux::apply)),
+        [] => Some(run_starter(&mut linux::Chosen::default())),
         [mode, network, roots @ ..] if mode == TRIAL => Some(trial(network == "none", roots)),
         _ => Some(ExitCode::FAILURE),
     }

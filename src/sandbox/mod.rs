@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use thiserror::Error;
+use tokio::sync::OnceCell;
 
 pub use confined::Confined;
 pub use environment::environment;
@@ -35,7 +36,7 @@ pub(crate) use crate::process::{input_pipe, pump};
 
 use crate::approval::Cleared;
 use crate::policy::Action;
-use crate::process::Launch;
+use crate::process::{Launch, Starter};
 use crate::profile::{Network, Profile};
 use crate::transcript::event::Enforcement;
 use layout::Layout;
@@ -180,13 +181,20 @@ enum Kind {
     Open(String),
 }
 
-/// What the inner stage applies.
+/// What the starter applies, and the starter itself.
 #[derive(Debug)]
 struct Prepared {
     /// Device and inode of each writable root: a rule holds for the folder, not for its name.
     roots: Vec<Option<(u64, u64)>>,
-    ruleset: Option<OwnedFd>,
-    confinement: Vec<u8>,
+    setup: Vec<u8>,
+    fds: Vec<OwnedFd>,
+    starter: OnceCell<Arc<Starter>>,
+}
+
+impl Prepared {
+    fn new(roots: Vec<Option<(u64, u64)>>, setup: Vec<u8>, fds: Vec<OwnedFd>) -> Self {
+        Self { roots, setup, fds, starter: OnceCell::new() }
+    }
 }
 
 impl Sandbox {
@@ -311,7 +319,7 @@ impl Sandbox {
         let Inner { profile, facts, kind, .. } = &*self.inner;
         let (keep, unix) = match kind {
             Kind::Open(_) => {
-                return Ok(Prepared { roots, ruleset: None, confinement: Vec::new() });
+                return Ok(Prepared::new(roots, linux::encode_nothing(), Vec::new()));
             }
             Kind::Attempt => (0, facts.unix_sockets()),
             Kind::Narrow(_) => (linux::FILE_CAPABILITIES, UnixSockets::NoConnect),
@@ -329,8 +337,7 @@ impl Sandbox {
         let read = enumerate::granted(&read, &denied);
         let ruleset = linux::landlock::ruleset(facts.abi(), profile.network, &read, &layout.write)?;
         let filter = linux::seccomp::filter(profile.network, unix).map_err(SandboxError::Filter)?;
-        let confinement = linux::encode(keep, &filter);
-        Ok(Prepared { roots, ruleset: Some(ruleset), confinement })
+        Ok(Prepared::new(roots, linux::encode_landlock(keep, &filter), vec![ruleset]))
     }
 }
 

@@ -196,8 +196,14 @@ async fn trial(sandbox: &Sandbox) -> Result<Vec<(String, String)>, SandboxError>
         env: std::collections::BTreeMap::new(),
     };
     let limits = sandbox.limits();
-    let stage = sandbox.stage(&prepared, &limits, Some(TRIAL_TIME));
-    let started = Tree::start(&launch, &stage, Stdin::Null, &Capture::default()).await;
+    let order = sandbox.order(&limits, Some(TRIAL_TIME));
+    let started = match sandbox.starter(&prepared).await {
+        Ok(starter) => {
+            Tree::start(&launch, (&starter, &order), Stdin::Null, &Capture::default()).await
+        }
+        Err(SandboxError::Process(error)) => Err(error),
+        Err(error) => return Err(error),
+    };
     let mut tree = match started {
         Ok(tree) => tree,
         Err(ProcessError::Setup { step, source, .. }) => {
@@ -233,6 +239,7 @@ fn item_of(step: Step) -> &'static str {
         Step::NoNewPrivs => "set-id",
         Step::Limits => "limits",
         Step::Capabilities => "processes",
+        Step::Namespaces | Step::Mounts | Step::Supervisor => "sandbox",
         Step::Receive
         | Step::Fork
         | Step::Session

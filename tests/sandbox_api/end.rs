@@ -92,6 +92,7 @@ fn processes_that_respawn_themselves_are_killed() {
         let (ended, output) = confined.finish(Stdin::Null, Capture::default(), LONG).await.unwrap();
         assert_eq!(words(output), "ok\n");
         assert!(ended.survivors > 10, "{}", ended.survivors);
+        drop(sandbox);
         assert_eq!(end_leftovers(Path::new(&fixture.place.marker)), 0);
     });
 }

@@ -275,6 +275,11 @@ impl Git {
         })
     }
 
+    /// Ends the processes that wait for the next command; a later one begins them again.
+    pub fn rest(&self) {
+        self.spawner.rest();
+    }
+
     /// A private folder that every command of ours may write; it goes with the scratch folder.
     pub(crate) fn private(&self) -> &Path {
         &self.outputs

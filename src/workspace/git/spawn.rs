@@ -46,6 +46,11 @@ impl Spawner {
         Self { host: host.clone(), marker: marker.to_owned(), kept: RefCell::default() }
     }
 
+    /// Ends the processes that are kept for the next command.
+    pub(super) fn rest(&self) {
+        self.kept.borrow_mut().clear();
+    }
+
     /// Runs `job` to its end.
     pub(super) async fn run(&self, job: Job) -> Result<String, GitError> {
         let Job { command, cleared, write, stdin, stdout, deadline } = job;
