@@ -70,6 +70,36 @@ pub(crate) fn kill_descendants(root: Pid) -> usize {
     all.len()
 }
 
+/// Id of the first process of a process namespace: pid_namespaces(7).
+const INIT: i32 = 1;
+
+/// All that descends from this process.
+///
+/// The folder of /proc may be of an outer namespace, where this process has another id.
+pub(crate) fn own() -> Vec<Pid> {
+    let id = fs::read_link("/proc/self").ok().and_then(|link| link.to_str()?.parse().ok());
+    descendants(id.map_or_else(getpid, Pid::from_raw))
+}
+
+/// Sends `signal` to all that descends from this process.
+pub(crate) fn signal_own(signal: Signal) {
+    if getpid().as_raw() == INIT {
+        // To all of the namespace but this process: kill(2).
+        let _ = kill(Pid::from_raw(-1), signal);
+    } else {
+        signal_all(&descendants(getpid()), signal);
+    }
+}
+
+/// Kills all that descends from this process.
+pub(crate) fn kill_own() {
+    if getpid().as_raw() == INIT {
+        signal_own(Signal::SIGKILL);
+    } else {
+        kill_descendants(getpid());
+    }
+}
+
 /// Sends `signal` to each; one that is gone already is no error.
 pub(crate) fn signal_all(pids: &[Pid], signal: Signal) {
     for pid in pids {

@@ -19,7 +19,7 @@ use nix::sys::prctl;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::signalfd::SignalFd;
 use nix::sys::socket::{MsgFlags, recv, send};
-use nix::unistd::{self, Pid, getpid, pipe2, setsid};
+use nix::unistd::{self, Pid, pipe2, setsid};
 
 use super::family;
 use super::start::{Confinement, quiet, unpack};
@@ -84,7 +84,7 @@ impl<'a> Reaper<'a> {
         drop(says);
         drop(streams);
         if let Some(failure) = outcome(&said, control) {
-            family::kill_descendants(getpid());
+            family::kill_own();
             return Err(failure);
         }
         say(control, FromReaper::Started);
@@ -142,7 +142,7 @@ impl<'a> Reaper<'a> {
                             timed_out: self.timed_out,
                             wall: self.clock.elapsed(),
                             cpu: reaped.cpu,
-                            survivors: survivors(None),
+                            survivors: survivors(),
                         },
                     );
                 }
@@ -187,7 +187,9 @@ impl<'a> Reaper<'a> {
         match ToReaper::decode(&bytes) {
             Some(ToReaper::Interrupt) => drop(killpg(self.pid, Signal::SIGINT)),
             Some(ToReaper::Count) => {
-                say(self.control, FromReaper::Count(survivors(Some(self.pid))));
+                let all = survivors();
+                let others = all.saturating_sub(u32::from(!self.is_reported));
+                say(self.control, FromReaper::Count(others));
             }
             Some(ToReaper::Stop(grace)) => self.terminate(grace),
             None => return Next::Done,
@@ -197,9 +199,8 @@ impl<'a> Reaper<'a> {
 
     fn terminate(&mut self, grace: Duration) {
         if !grace.is_zero() {
-            let all = family::descendants(getpid());
-            family::signal_all(&all, Signal::SIGTERM);
-            family::signal_all(&all, Signal::SIGCONT);
+            family::signal_own(Signal::SIGTERM);
+            family::signal_own(Signal::SIGCONT);
         }
         self.kill_at = Some(self.clock.elapsed() + grace);
     }
@@ -208,12 +209,12 @@ impl<'a> Reaper<'a> {
     fn kill_all(&mut self) -> u32 {
         let until = self.clock.elapsed() + REAP;
         loop {
-            family::kill_descendants(getpid());
+            family::kill_own();
             if !self.reap() {
                 return 0;
             }
             if self.clock.elapsed() > until {
-                return survivors(None);
+                return survivors();
             }
             let mut fds = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
             let _ = poll(&mut fds, PollTimeout::from(5_u8));
@@ -222,10 +223,9 @@ impl<'a> Reaper<'a> {
     }
 }
 
-/// Counts the descendants, without the main process when it is named.
-fn survivors(without: Option<Pid>) -> u32 {
-    let all = family::descendants(getpid());
-    u32::try_from(all.iter().filter(|pid| Some(**pid) != without).count()).unwrap_or(u32::MAX)
+/// Counts the descendants.
+fn survivors() -> u32 {
+    u32::try_from(family::own().len()).unwrap_or(u32::MAX)
 }
 
 /// As the starter, and told when that dies: it doesn't wait for the runner then.

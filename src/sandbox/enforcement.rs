@@ -19,15 +19,21 @@ pub(super) fn decide(
 ) -> Enforcement {
     let mut items = match kind {
         Kind::Open(why) => open(host, why),
-        Kind::Attempt | Kind::Narrow(_) => confined(facts, profile, kind),
+        Kind::Landlock | Kind::Narrow(_) => confined(facts, profile, kind),
+        Kind::Namespaces => namespaced(facts, profile),
     };
     items.insert("limits", limits(host));
     items.insert("environment", environment(profile));
     if !matches!(kind, Kind::Open(_)) {
-        items.insert("protected", protected(profile, place));
+        items.insert("protected", protected(profile, place, kind));
     }
     Enforcement {
-        tier: if matches!(kind, Kind::Open(_)) { "none" } else { "landlock" }.to_owned(),
+        tier: match kind {
+            Kind::Open(_) => "none",
+            Kind::Landlock | Kind::Narrow(_) => "landlock",
+            Kind::Namespaces => "namespaces",
+        }
+        .to_owned(),
         mode: profile.mode.name().to_owned(),
         items: items.into_iter().map(|(item, level)| (item.to_owned(), level)).collect(),
     }
@@ -37,7 +43,7 @@ fn confined(facts: &Facts, profile: &Profile, kind: &Kind) -> BTreeMap<&'static 
     let has_scopes = facts.abi() >= SCOPES;
     let unix = match kind {
         Kind::Narrow(_) => UnixSockets::NoConnect,
-        Kind::Attempt | Kind::Open(_) => facts.unix_sockets(),
+        Kind::Landlock | Kind::Namespaces | Kind::Open(_) => facts.unix_sockets(),
     };
     let signals = if has_scopes {
         full("landlock")
@@ -66,6 +72,30 @@ fn confined(facts: &Facts, profile: &Profile, kind: &Kind) -> BTreeMap<&'static 
         ("secrets", full("landlock, environment and an undumpable runner")),
         ("kill-on-exit", full("subreaper")),
         ("set-id", full("seccomp and no_new_privs")),
+    ])
+}
+
+fn namespaced(facts: &Facts, profile: &Profile) -> BTreeMap<&'static str, Level> {
+    let network = match profile.network {
+        Network::None | Network::Listed => full("network namespace: its own loopback"),
+        Network::Full => network(Network::Full),
+    };
+    let sockets = if facts.sockets.is_empty() {
+        "no socket of the host was within reach; one made later would be"
+    } else {
+        "the host's sockets are masked; one made later would be reachable"
+    };
+    BTreeMap::from([
+        ("write", full("mounts and landlock")),
+        ("read", full("mounts")),
+        ("network", network),
+        ("unix-sockets", partial("mounts", sockets)),
+        ("signals", full("process namespace and landlock")),
+        ("processes", full("process namespace, seccomp")),
+        ("secrets", full("process namespace, landlock, environment and an undumpable runner")),
+        ("kill-on-exit", full("process namespace")),
+        ("set-id", full("mounts, seccomp and no_new_privs")),
+        ("tmp", full("mounts: /tmp, /var/tmp and /dev/shm are the attempt's own")),
     ])
 }
 
@@ -115,9 +145,15 @@ fn environment(profile: &Profile) -> Level {
     }
 }
 
-fn protected(profile: &Profile, place: &Place) -> Level {
+fn protected(profile: &Profile, place: &Place, kind: &Kind) -> Level {
     if profile.mode == SandboxMode::ReadOnly {
         full("landlock: the workspace is not writable")
+    } else if *kind == Kind::Namespaces && !place.is_disposable && !profile.protected.is_empty() {
+        partial(
+            "mounts",
+            "what is there is read-only; a protected name that is missing can be made, and is \
+             refused on the patch",
+        )
     } else if place.is_disposable {
         full("disposable workspace: enforced on the patch")
     } else {

@@ -7,6 +7,7 @@
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::process::ExitCode;
@@ -31,26 +32,59 @@ pub fn inner_stage(args: &[OsString]) -> Option<ExitCode> {
     }
     match rest {
         [] => Some(run_starter(&mut linux::Chosen::default())),
-        [mode, network, roots @ ..] if mode == TRIAL => Some(trial(network == "none", roots)),
+        [mode, network, tier, roots @ ..] if mode == TRIAL => {
+            let is_open = network == "full";
+            Some(trial((is_open, tier == NAMESPACES), roots))
+        }
         _ => Some(ExitCode::FAILURE),
     }
 }
 
-/// Arguments of a trial with this network and these writable roots.
-pub(super) fn trial_arguments(network: Network, roots: &[String]) -> Vec<String> {
-    let fixed = ["horseman", INNER, TRIAL, network.name()];
+/// Fourth argument of a trial in namespaces.
+const NAMESPACES: &str = "namespaces";
+
+/// Arguments of a trial with this network, in this tier, with these writable roots.
+pub(super) fn trial_arguments(
+    network: Network,
+    has_namespaces: bool,
+    roots: &[String],
+) -> Vec<String> {
+    let tier = if has_namespaces { NAMESPACES } else { "landlock" };
+    let fixed = ["horseman", INNER, TRIAL, network.name(), tier];
     fixed.into_iter().map(str::to_owned).chain(roots.iter().cloned()).collect()
 }
 
+/// What of the outside is still there, seen from namespaces of its own.
+fn outside(is_open: bool) -> Vec<(&'static str, String)> {
+    let mut found = Vec::new();
+    if !is_open {
+        let interfaces = fs::read_to_string("/proc/self/net/dev").unwrap_or_default();
+        let others = interfaces.lines().filter(|line| line.contains(':'));
+        if let Some(other) = others.map(str::trim).find(|line| !line.starts_with("lo:")) {
+            found.push(("network", format!("an interface of the host is there: {other}")));
+        }
+        let tried = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .and_then(|listener| TcpStream::connect(listener.local_addr()?));
+        if let Err(error) = tried {
+            found.push(("network", format!("the loopback does not work: {error}")));
+        }
+    }
+    found
+}
+
 /// Prints a line `item<TAB>reason` for each thing that is not in force.
-fn trial(has_no_network: bool, roots: &[OsString]) -> ExitCode {
+fn trial((is_open, has_namespaces): (bool, bool), roots: &[OsString]) -> ExitCode {
     let mut text = String::new();
     let mut say = |item: &str, why: &str| text.extend([item, "\t", why, "\n"]);
     // Its own name is a file that this process owns and that no ruleset of ours grants.
     if OpenOptions::new().write(true).open("/proc/self/comm").is_ok() {
         say("write", "a file outside the roots could be opened for writing");
     }
-    if has_no_network {
+    if has_namespaces {
+        for (item, why) in outside(is_open) {
+            say(item, &why);
+        }
+    } else if !is_open {
         let made = socket(AddressFamily::Inet, SockType::Stream, SockFlag::empty(), None);
         if !matches!(made, Err(Errno::EPERM)) {
             say("network", "an internet socket could be made");

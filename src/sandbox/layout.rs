@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{Host, Place};
-use crate::profile::{Profile, SandboxMode, Tier};
+use crate::profile::{Profile, SandboxMode};
 
 /// Places with credentials below a home folder.
 pub(crate) const CREDENTIALS: [&str; 14] = [
@@ -53,6 +53,9 @@ const SYSTEM: [&str; 13] = [
 /// Never readable as a whole: raw disks and the terminals and shared memory of others.
 const DEVICES: &str = "/dev";
 
+/// Folders that every user of a host shares; an attempt has its own.
+const PRIVATE: [&str; 2] = ["/tmp", "/var/tmp"];
+
 /// Roots and denied paths. All absolute; not yet looked up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Layout {
@@ -72,7 +75,7 @@ pub(crate) struct Layout {
     pub(crate) private: Vec<(PathBuf, PathBuf)>,
     /// Unix sockets of the host that may be connected to.
     pub(crate) sockets: Vec<PathBuf>,
-    /// Policy items that can't be enforced, each with the reason.
+    /// Policy items that Landlock alone can't enforce, each with the reason.
     pub(crate) conflicts: Vec<(String, String)>,
 }
 
@@ -90,6 +93,7 @@ pub(crate) fn layout(host: &Host, profile: &Profile, place: &Place, homes: &[Pat
         write,
         denied: denied(host, homes),
         hidden: profile.deny_read.iter().map(|path| absolute(path, place)).collect(),
+        private: PRIVATE.map(|at| (PathBuf::from(at), place.tmp.clone())).into(),
         ..Layout::default()
     };
     layout.conflicts = conflicts(&layout, profile, place);
@@ -149,9 +153,6 @@ fn absolute(path: &str, place: &Place) -> String {
 fn conflicts(layout: &Layout, profile: &Profile, place: &Place) -> Vec<(String, String)> {
     let mut conflicts = Vec::new();
     let mut say = |item: &str, why: String| conflicts.push((item.to_owned(), why));
-    if profile.tier == Tier::Namespaces {
-        say("tier", "the tier `namespaces` is not built yet".to_owned());
-    }
     let is_writable = profile.mode == SandboxMode::WorkspaceWrite;
     if is_writable && !place.is_disposable && !profile.protected.is_empty() {
         say(
@@ -202,7 +203,7 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use super::{Layout, layout};
-    use crate::profile::{Profile, SandboxMode, Tier};
+    use crate::profile::{Profile, SandboxMode};
     use crate::sandbox::{Host, Place};
 
     fn laid_out(profile: &Profile, workspace: &str, is_disposable: bool) -> Layout {
@@ -260,9 +261,6 @@ mod tests {
         assert_eq!(items(&laid_out(&hidden, "/w", true)), ["read"]);
         let hidden = Profile { mode: SandboxMode::ReadOnly, ..hidden };
         assert!(items(&laid_out(&hidden, "/w", true)).is_empty());
-
-        let tier = Profile { tier: Tier::Namespaces, ..Profile::default() };
-        assert_eq!(items(&laid_out(&tier, "/w", true)), ["tier"]);
     }
 
     #[test]

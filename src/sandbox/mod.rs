@@ -10,11 +10,12 @@ mod environment;
 mod inner;
 mod layout;
 mod linux;
+mod places;
 mod probe;
 mod reach;
 mod running;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -37,10 +38,13 @@ pub(crate) use crate::process::{input_pipe, pump};
 use crate::approval::Cleared;
 use crate::policy::Action;
 use crate::process::{Launch, Starter};
-use crate::profile::{Network, Profile};
+use crate::profile::{Network, Profile, SandboxMode};
 use crate::transcript::event::Enforcement;
 use layout::Layout;
+use linux::landlock::Fence;
+use linux::namespaces::Plan;
 use linux::seccomp::UnixSockets;
+use places::Found;
 
 /// Facts of the host, read once by `cli`.
 #[derive(Clone, Debug)]
@@ -173,8 +177,10 @@ struct Inner {
 /// Which layout a sandbox has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Kind {
-    /// An attempt's.
-    Attempt,
+    /// An attempt's, by Landlock and seccomp alone.
+    Landlock,
+    /// An attempt's, in namespaces of its own as well.
+    Namespaces,
     /// Our own git's: these roots are writable.
     Narrow(Vec<PathBuf>),
     /// No confinement, for this reason.
@@ -305,7 +311,7 @@ impl Sandbox {
     fn layout(&self) -> Layout {
         let Inner { host, profile, place, facts, kind, .. } = &*self.inner;
         match kind {
-            Kind::Attempt => layout::layout(host, profile, place, &facts.homes),
+            Kind::Landlock | Kind::Namespaces => layout::layout(host, profile, place, &facts.homes),
             Kind::Narrow(write) => layout::narrow(host, write, &facts.homes),
             Kind::Open(_) => Layout::default(),
         }
@@ -321,24 +327,84 @@ impl Sandbox {
             Kind::Open(_) => {
                 return Ok(Prepared::new(roots, linux::encode_nothing(), Vec::new()));
             }
-            Kind::Attempt => (0, facts.unix_sockets()),
+            Kind::Namespaces => return self.prepare_namespaces(layout, roots),
+            Kind::Landlock => (0, facts.unix_sockets()),
             Kind::Narrow(_) => (linux::FILE_CAPABILITIES, UnixSockets::NoConnect),
         };
-        let mut denied = enumerate::resolve(&layout.denied);
-        for pattern in &layout.hidden {
-            let found = enumerate::find(pattern).map_err(|why| SandboxError::Unenforceable {
-                items: vec![("read".to_owned(), why)],
-                hint: String::new(),
-            })?;
-            denied.extend(found);
-        }
-        let read: Vec<PathBuf> =
-            layout.read.iter().filter_map(|root| fs::canonicalize(root).ok()).collect();
-        let read = enumerate::granted(&read, &denied);
-        let ruleset = linux::landlock::ruleset(facts.abi(), profile.network, &read, &layout.write)?;
+        let denied = denied(layout)?;
+        let read = enumerate::granted(&real_roots(&layout.read), &denied);
+        let fence = if profile.network == Network::Full { Fence::Open } else { Fence::NoTcp };
+        let ruleset = linux::landlock::ruleset(facts.abi(), fence, &read, &layout.write)?;
         let filter = linux::seccomp::filter(profile.network, unix).map_err(SandboxError::Filter)?;
         Ok(Prepared::new(roots, linux::encode_landlock(keep, &filter), vec![ruleset]))
     }
+
+    fn prepare_namespaces(
+        &self,
+        layout: &Layout,
+        roots: Vec<Option<(u64, u64)>>,
+    ) -> Result<Prepared, SandboxError> {
+        let Inner { host, profile, place, facts, .. } = &*self.inner;
+        let found = Found { denied: denied(layout)?, sockets: facts.sockets.clone() };
+        let mut kept = vec![host.binary.clone(), place.workspace.clone()];
+        kept.extend(place.read_extra.iter().cloned());
+        kept.extend(profile.read.iter().flatten().cloned());
+        let kept = real_roots(&kept);
+        let mut layout = layout.clone();
+        if profile.mode == SandboxMode::WorkspaceWrite && !place.is_disposable {
+            layout.protected.extend(protected(&profile.protected, &place.workspace)?);
+        }
+        let layout = &layout;
+        let plan = Plan {
+            places: places::places(layout, &found, &kept),
+            own_network: profile.network != Network::Full,
+            doors: Vec::new(),
+            has_names: false,
+            shm_size: profile.limits.tmp_size.unwrap_or(SHM),
+            filter: linux::seccomp::inside().map_err(SandboxError::Filter)?,
+        };
+        let read = real_roots(&layout.read);
+        let ruleset = linux::landlock::ruleset(facts.abi(), Fence::Open, &read, &layout.write)?;
+        Ok(Prepared::new(roots, linux::encode_namespaces(&plan), vec![ruleset]))
+    }
+}
+
+/// Bytes of `/dev/shm` when the profile sets no limit; ours.
+const SHM: u64 = 2 << 30;
+
+fn real_roots(roots: &[PathBuf]) -> Vec<PathBuf> {
+    roots.iter().filter_map(|root| fs::canonicalize(root).ok()).collect()
+}
+
+/// What the globs of protected paths name in a workspace. A glob for all that lies below another's
+/// path is that path.
+fn protected(globs: &[String], workspace: &Path) -> Result<Vec<PathBuf>, SandboxError> {
+    let mut found = Vec::new();
+    for glob in globs {
+        let is_covered =
+            glob.strip_suffix("/**").is_some_and(|base| globs.iter().any(|g| g == base));
+        if !is_covered {
+            let pattern = format!("{}/{glob}", workspace.display());
+            found.extend(enumerate::find(&pattern).map_err(|why| SandboxError::Unenforceable {
+                items: vec![("protected".to_owned(), why)],
+                hint: String::new(),
+            })?);
+        }
+    }
+    Ok(found)
+}
+
+/// The unreadable places of a layout, looked up.
+fn denied(layout: &Layout) -> Result<BTreeSet<PathBuf>, SandboxError> {
+    let mut denied = enumerate::resolve(&layout.denied);
+    for pattern in &layout.hidden {
+        let found = enumerate::find(pattern).map_err(|why| SandboxError::Unenforceable {
+            items: vec![("read".to_owned(), why)],
+            hint: String::new(),
+        })?;
+        denied.extend(found);
+    }
+    Ok(denied)
 }
 
 fn identity(path: &Path) -> Option<(u64, u64)> {

@@ -80,6 +80,10 @@ const HINT: &str = "run on Linux 6.2 or later with `landlock` among the security
                     parameter `lsm=`), and, in a container, with an engine whose filter lets \
                     `landlock_*` through (Docker 23 or later); `horseman doctor` shows what is there";
 
+const NAMESPACES_HINT: &str = "allow unprivileged user namespaces (sysctl `user.max_user_namespaces` above 0; on Ubuntu \
+     `kernel.apparmor_restrict_unprivileged_userns=0` or a profile with `userns,` for the binary; in \
+     a container a seccomp profile that allows them), or use `tier: auto`";
+
 /// The sandbox of an attempt.
 pub(super) async fn attempt(
     host: &Host,
@@ -106,18 +110,43 @@ pub(super) async fn attempt(
     {
         return Ok(open(&format!("{why}; `require_sandbox` is false")));
     }
-    let parts = (Arc::new(facts), Kind::Attempt);
-    let sandbox = Sandbox::new(Arc::clone(&host), profile.clone(), place.clone(), parts);
-    let mut items = sandbox.layout().conflicts;
-    let hint = if lack.is_some() { HINT.to_owned() } else { hint(&items) };
-    items.extend(lack.map(|why| ("sandbox".to_owned(), why)));
-    for root in missing(&sandbox) {
-        items.push(("write".to_owned(), format!("the root `{}` does not exist", root.display())));
+    let facts = Arc::new(facts);
+    let make = |kind| {
+        let parts = (Arc::clone(&facts), kind);
+        Sandbox::new(Arc::clone(&host), profile.clone(), place.clone(), parts)
+    };
+    if let Some(why) = lack {
+        let items = vec![("sandbox".to_owned(), why)];
+        return Err(SandboxError::Unenforceable { items, hint: HINT.to_owned() });
     }
+    let mut refused = Vec::new();
+    if profile.tier != Tier::Landlock {
+        let sandbox = make(Kind::Namespaces);
+        refused = missing(&sandbox);
+        if refused.is_empty() {
+            refused = trial(&sandbox).await?;
+        }
+        if refused.is_empty() {
+            return Ok(sandbox);
+        }
+    }
+    if profile.tier == Tier::Namespaces {
+        let hint = NAMESPACES_HINT.to_owned();
+        return Err(SandboxError::Unenforceable { items: refused, hint });
+    }
+    let sandbox = make(Kind::Landlock);
+    let mut items = sandbox.layout().conflicts;
+    let hint = hint(&items);
+    items.extend(missing(&sandbox));
     if items.is_empty() {
         items = trial(&sandbox).await?;
     }
-    if items.is_empty() { Ok(sandbox) } else { Err(SandboxError::Unenforceable { items, hint }) }
+    if items.is_empty() {
+        return Ok(sandbox);
+    }
+    // What the stronger tier lacks is what would have helped.
+    items.extend(refused.into_iter().map(|(_, why)| ("tier namespaces".to_owned(), why)));
+    Err(SandboxError::Unenforceable { items, hint })
 }
 
 /// The sandbox of our own git.
@@ -147,8 +176,11 @@ pub(super) fn narrow(
     Ok(sandbox)
 }
 
-fn missing(sandbox: &Sandbox) -> Vec<PathBuf> {
-    sandbox.layout().write.into_iter().filter(|root| !root.exists()).collect()
+fn missing(sandbox: &Sandbox) -> Vec<(String, String)> {
+    let roots = sandbox.layout().write.into_iter().filter(|root| !root.exists());
+    roots
+        .map(|root| ("write".to_owned(), format!("the root `{}` does not exist", root.display())))
+        .collect()
 }
 
 /// The real path, as the kernel walks it; a path that is not there stays as it is.
@@ -173,8 +205,6 @@ fn hint(items: &[(String, String)]) -> String {
         "work on a clone or copy (`workspace.kind`), where protected paths are enforced on the \
          patch, or name no protected paths"
             .to_owned()
-    } else if has("tier") {
-        "use `tier: auto` or `tier: landlock`".to_owned()
     } else if has("read") {
         "keep what must not be read outside the writable roots".to_owned()
     } else {
@@ -191,7 +221,7 @@ async fn trial(sandbox: &Sandbox) -> Result<Vec<(String, String)>, SandboxError>
     let network: Network = inner.profile.network;
     let launch = Launch {
         program: inner.host.binary.clone(),
-        argv: trial_arguments(network, &roots),
+        argv: trial_arguments(network, inner.kind == Kind::Namespaces, &roots),
         cwd: inner.place.workspace.clone(),
         env: std::collections::BTreeMap::new(),
     };

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use horseman::profile::{Limits, Network, Profile, SandboxMode};
+use horseman::profile::{Limits, Network, Profile, SandboxMode, Tier};
 use horseman::sandbox::{Capture, Place, Sandbox, SandboxError, Stdin};
 
 use crate::fixture::{Fixture, LONG, block_on, is_alive, pid_in};
@@ -152,7 +152,11 @@ fn p3_what_cannot_be_enforced_is_refused() {
     block_on(async {
         let fixture = Fixture::new();
         let place = Place { is_disposable: false, ..fixture.place.clone() };
-        let profile = Profile { protected: vec![".git".to_owned()], ..Profile::default() };
+        let profile = Profile {
+            protected: vec![".git".to_owned()],
+            tier: Tier::Landlock,
+            ..Profile::default()
+        };
         let error = Sandbox::probe(&fixture.host, &profile, &place).await.unwrap_err();
         let SandboxError::Unenforceable { items, hint } = error else { panic!("{error}") };
         assert_eq!(items[0].0, "protected");

@@ -8,7 +8,7 @@ use std::{env, fs, thread};
 
 use horseman::approval::by_operator;
 use horseman::policy::Exec;
-use horseman::profile::{EnvPolicy, Profile};
+use horseman::profile::{EnvPolicy, Profile, Tier};
 use horseman::sandbox::{
     Capture, Confined, Ended, Host, Output, Place, Sandbox, Stdin, environment,
 };
@@ -64,8 +64,11 @@ impl Fixture {
         fs::canonicalize(self.root.path()).unwrap().join("outside")
     }
 
+    /// A sandbox of the tier `landlock`, unless the profile names another.
     pub(crate) async fn sandbox(&self, profile: &Profile) -> Sandbox {
-        Sandbox::probe(&self.host, profile, &self.place).await.unwrap()
+        let tier = if profile.tier == Tier::Auto { Tier::Landlock } else { profile.tier };
+        let profile = Profile { tier, ..profile.clone() };
+        Sandbox::probe(&self.host, &profile, &self.place).await.unwrap()
     }
 
     pub(crate) fn shell(&self, sandbox: &Sandbox, text: &str) -> Confined {

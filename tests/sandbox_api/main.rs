@@ -6,4 +6,5 @@
 mod confine;
 mod end;
 mod fixture;
+mod namespaces;
 mod start;

@@ -13,8 +13,6 @@ use landlock::{
 };
 use thiserror::Error;
 
-use crate::profile::Network;
-
 /// Oldest ABI that can confine writes: without `TRUNCATE` any file could be emptied.
 pub(crate) const OLDEST: u32 = 3;
 
@@ -54,12 +52,21 @@ pub enum LandlockError {
     },
 }
 
+/// What of TCP a ruleset lets through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fence {
+    /// Nothing.
+    NoTcp,
+    /// Everything: the network is open, or the attempt's own.
+    Open,
+}
+
 /// Makes the ruleset: `read` may be read and executed, `write` changed as well.
 ///
 /// A path of `read` that has gone meanwhile is left out: less is readable, never more.
 pub(crate) fn ruleset(
     abi: u32,
-    network: Network,
+    fence: Fence,
     read: &[PathBuf],
     write: &[PathBuf],
 ) -> Result<OwnedFd, LandlockError> {
@@ -68,7 +75,7 @@ pub(crate) fn ruleset(
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(abi))
         .map_err(LandlockError::Create)?;
-    if abi >= ABI::V4 && network != Network::Full {
+    if abi >= ABI::V4 && fence == Fence::NoTcp {
         rules = rules.handle_access(AccessNet::from_all(abi)).map_err(LandlockError::Create)?;
     }
     if abi >= ABI::V6 {
@@ -120,6 +127,12 @@ fn add(
 fn writable(abi: ABI) -> BitFlags<AccessFs> {
     let never = AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev;
     AccessFs::from_all(abi) & !never
+}
+
+/// Rights in a folder that is made inside, as the kernel numbers them. The ruleset of the
+/// namespaces tier handles all of ABI 3, and what it doesn't handle may not be granted.
+pub(crate) fn writable_bits() -> u64 {
+    writable(ABI::V3).bits()
 }
 
 /// The ABI up to which this code was tried; rights of later ones are not handled.

@@ -4,6 +4,8 @@
 //! the processes inside. Knows nothing of profiles.
 
 pub(crate) mod landlock;
+pub(crate) mod mounts;
+pub(crate) mod namespaces;
 pub(crate) mod seccomp;
 mod sys;
 
@@ -20,6 +22,7 @@ pub(crate) const FILE_CAPABILITIES: u64 = 0b1111;
 /// First byte of a set-up: which confinement it is for.
 const NOTHING: u8 = 0;
 const LANDLOCK: u8 = 1;
+const NAMESPACES: u8 = 2;
 
 /// The set-up of no confinement at all, which is `danger-full-access`.
 pub(crate) fn encode_nothing() -> Vec<u8> {
@@ -32,6 +35,11 @@ pub(crate) fn encode_landlock(keep: u64, filter: &[u8]) -> Vec<u8> {
     [&[LANDLOCK][..], &keep.to_le_bytes(), filter].concat()
 }
 
+/// The set-up of namespaces. The ruleset goes beside it as a descriptor.
+pub(crate) fn encode_namespaces(plan: &namespaces::Plan) -> Vec<u8> {
+    [&[NAMESPACES][..], &plan.encode()].concat()
+}
+
 /// The confinement that the set-up asks for.
 #[derive(Default)]
 pub(crate) struct Chosen(Option<Box<dyn Confinement>>);
@@ -42,6 +50,7 @@ impl Confinement for Chosen {
         let mut chosen: Box<dyn Confinement> = match *kind {
             NOTHING => return Ok(Vec::new()),
             LANDLOCK => Box::new(Restricted::default()),
+            NAMESPACES => Box::new(namespaces::Inside::default()),
             _ => return Err(MALFORMED),
         };
         let made = chosen.enter(rest, fds)?;

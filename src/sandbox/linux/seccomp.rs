@@ -76,14 +76,31 @@ enum Verdict {
 
 type Table = BTreeMap<i64, Verdict>;
 
-/// Makes the filter, eight bytes an instruction.
+/// Makes the filter of a command without namespaces of its own, eight bytes an instruction.
 pub(crate) fn filter(network: Network, unix: UnixSockets) -> Result<Vec<u8>, BackendError> {
     let mut table = Table::new();
     deny(&mut table);
+    stand_in(&mut table);
     deny_unseen(&mut table);
     arguments(&mut table)?;
     set_id(&mut table)?;
     sockets(&mut table, network, unix)?;
+    Ok(assemble(table))
+}
+
+/// Makes the filter of a command in namespaces of its own: System V IPC, attributes of files and the
+/// network are its own or guarded by mounts.
+pub(crate) fn inside() -> Result<Vec<u8>, BackendError> {
+    let mut table = Table::new();
+    deny(&mut table);
+    stand_in(&mut table);
+    arguments(&mut table)?;
+    set_id(&mut table)?;
+    sockets(&mut table, Network::Full, UnixSockets::Open)?;
+    Ok(assemble(table))
+}
+
+fn assemble(table: Table) -> Vec<u8> {
     let table: Vec<(u32, BpfProgram)> = table
         .into_iter()
         .filter_map(|(number, verdict)| Some((u32::try_from(number).ok()?, body(verdict))))
@@ -99,7 +116,7 @@ pub(crate) fn filter(network: Network, unix: UnixSockets) -> Result<Vec<u8>, Bac
         program.push(error(libc::ENOSYS));
     }
     program.extend(search(&table));
-    Ok(program.iter().flat_map(bytes).collect())
+    program.iter().flat_map(bytes).collect()
 }
 
 /// A tree over the sorted calls; falls to "allow" for a call that is not among them.
@@ -204,7 +221,7 @@ fn deny(table: &mut Table) {
     }
 }
 
-/// Calls on what has neither path nor namespace here, and calls that others stand in for.
+/// Calls on what has neither path nor namespace here.
 fn deny_unseen(table: &mut Table) {
     for number in [
         // System V IPC is shared with the whole host when there is no namespace for it.
@@ -239,7 +256,10 @@ fn deny_unseen(table: &mut Table) {
     ] {
         table.insert(number, Verdict::Deny(libc::EOPNOTSUPP));
     }
-    // Callers fall back to calls whose arguments a filter can see.
+}
+
+/// Calls that others stand in for: callers fall back to those, whose arguments a filter can see.
+fn stand_in(table: &mut Table) {
     for number in [
         libc::SYS_clone3,
         libc::SYS_openat2,

@@ -4,7 +4,8 @@
 
 #![expect(unsafe_code, reason = "landlock, seccomp and capabilities have no safe wrapper")]
 
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::ffi::CStr;
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -106,4 +107,102 @@ pub(super) fn limit_capabilities(keep: u64) -> nix::Result<()> {
 /// Whether this user may write to `path`, which for a socket is to connect.
 pub(crate) fn can_write(path: &Path) -> bool {
     access(path, AccessFlags::W_OK).is_ok()
+}
+
+/// `MOUNT_ATTR_*`: mount_setattr(2).
+pub(crate) const READ_ONLY: u64 = 1;
+pub(crate) const NO_SET_ID: u64 = 2;
+pub(crate) const NO_DEVICES: u64 = 4;
+
+#[repr(C)]
+#[derive(Default)]
+struct MountAttributes {
+    set: u64,
+    clear: u64,
+    propagation: u64,
+    user_namespace: u64,
+}
+
+/// A detached copy of the mount at `path` with all below it: open_tree(2), Linux 5.2.
+pub(crate) fn clone_tree(path: &CStr) -> nix::Result<OwnedFd> {
+    let flags = libc::OPEN_TREE_CLONE
+        | libc::OPEN_TREE_CLOEXEC
+        | (libc::AT_RECURSIVE | libc::AT_SYMLINK_NOFOLLOW).cast_unsigned();
+    // SAFETY: the path is a C string that outlives the call.
+    let fd = unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) };
+    let fd = i32::try_from(Errno::result(fd)?).map_err(|_| Errno::EBADF)?;
+    // SAFETY: the kernel has just made this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Mounts a detached copy at `path`: move_mount(2), Linux 5.2.
+pub(crate) fn place_tree(tree: BorrowedFd<'_>, path: &CStr) -> nix::Result<()> {
+    // SAFETY: both paths are C strings that outlive the call.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_move_mount,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            libc::MOVE_MOUNT_F_EMPTY_PATH,
+        )
+    };
+    Errno::result(done).map(drop)
+}
+
+/// Adds attributes to a mount, to all below it as well when `is_deep`, and keeps what happens in it
+/// from other namespaces: mount_setattr(2), Linux 5.12.
+pub(crate) fn set_mount(tree: BorrowedFd<'_>, set: u64, is_deep: bool) -> nix::Result<()> {
+    let attributes =
+        MountAttributes { set, propagation: libc::MS_PRIVATE, ..MountAttributes::default() };
+    let flags = libc::AT_EMPTY_PATH | if is_deep { libc::AT_RECURSIVE } else { 0 };
+    // SAFETY: the attributes outlive the call and their size is right.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+            &raw const attributes,
+            size_of::<MountAttributes>(),
+        )
+    };
+    Errno::result(done).map(drop)
+}
+
+/// `struct landlock_path_beneath_attr`, which the kernel has packed.
+#[repr(C, packed)]
+struct PathBeneath {
+    allowed: u64,
+    parent: i32,
+}
+
+/// Grants `allowed` below an open folder: `landlock_add_rule(2)`.
+pub(crate) fn landlock_grant(
+    ruleset: BorrowedFd<'_>,
+    folder: BorrowedFd<'_>,
+    allowed: u64,
+) -> nix::Result<()> {
+    let rule = PathBeneath { allowed, parent: folder.as_raw_fd() };
+    // SAFETY: the rule outlives the call; 1 is `LANDLOCK_RULE_PATH_BENEATH`.
+    let done = unsafe {
+        libc::syscall(libc::SYS_landlock_add_rule, ruleset.as_raw_fd(), 1, &raw const rule, 0)
+    };
+    Errno::result(done).map(drop)
+}
+
+/// Brings the loopback interface of this network namespace up: netdevice(7).
+pub(crate) fn loopback_up(socket: BorrowedFd<'_>) -> nix::Result<()> {
+    // SAFETY: all zeros is a valid `ifreq`.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (slot, byte) in request.ifr_name.iter_mut().zip(*b"lo") {
+        *slot = byte.cast_signed();
+    }
+    request.ifr_ifru.ifru_flags =
+        i16::try_from(libc::IFF_UP | libc::IFF_RUNNING).unwrap_or(libc::IFF_UP as i16);
+    // SAFETY: the request outlives the call.
+    let done =
+        unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw const request) };
+    Errno::result(done).map(drop)
 }

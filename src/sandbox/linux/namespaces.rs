@@ -1,0 +1,211 @@
+//! Namespaces: a user, mount, network, IPC, host name and control group namespace for the starter,
+//! and a process and mount namespace for each of its reapers.
+//!
+//! In: a [`Plan`] as bytes, and a ruleset. Out: listeners made inside the network namespace. The
+//! starter keeps its capabilities, which reach no further than its own user namespace; a command
+//! keeps none.
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use nix::errno::Errno;
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+use nix::unistd::{getegid, geteuid, sethostname};
+
+use super::mounts::{self, Placed, number};
+use super::{MALFORMED, sys};
+use crate::process::{Confinement, Failure, Step, at};
+
+/// Name of the host inside.
+const HOST_NAME: &str = "horseman";
+
+/// What the starter makes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// Places, ordered.
+    pub(crate) places: Vec<Placed>,
+    /// Whether the network is the attempt's own.
+    pub(crate) own_network: bool,
+    /// Ports of the loopback that the runner answers at.
+    pub(crate) doors: Vec<u16>,
+    /// Whether the runner answers name lookups at port 53.
+    pub(crate) has_names: bool,
+    /// Bytes of `/dev/shm`.
+    pub(crate) shm_size: u64,
+    /// The filter.
+    pub(crate) filter: Vec<u8>,
+}
+
+impl Plan {
+    /// The plan as bytes.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = vec![u8::from(self.own_network), u8::from(self.has_names)];
+        out.extend(self.shm_size.to_le_bytes());
+        out.extend((self.doors.len() as u64).to_le_bytes());
+        out.extend(self.doors.iter().flat_map(|port| port.to_le_bytes()));
+        mounts::encode(&self.places, &mut out);
+        out.extend(&self.filter);
+        out
+    }
+
+    /// Reads what [`Plan::encode`] wrote; `None` for anything else.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let ([own_network, has_names], mut rest) = bytes.split_first_chunk::<2>()?;
+        let from = &mut rest;
+        let shm_size = number(from)?;
+        let mut doors = Vec::new();
+        for _ in 0..number(from)? {
+            let (port, left) = from.split_first_chunk::<2>()?;
+            doors.push(u16::from_le_bytes(*port));
+            *from = left;
+        }
+        let places = mounts::decode(from)?;
+        Some(Self {
+            places,
+            own_network: *own_network != 0,
+            doors,
+            has_names: *has_names != 0,
+            shm_size,
+            filter: from.to_vec(),
+        })
+    }
+}
+
+/// The confinement by namespaces.
+#[derive(Default)]
+pub(crate) struct Inside {
+    filter: Vec<u8>,
+    ruleset: Option<OwnedFd>,
+}
+
+impl Confinement for Inside {
+    fn enter(&mut self, setup: &[u8], mut fds: Vec<OwnedFd>) -> Result<Vec<OwnedFd>, Failure> {
+        let plan = Plan::decode(setup).ok_or(MALFORMED)?;
+        let ruleset = fds.pop().ok_or(MALFORMED)?;
+        unshare_all(plan.own_network).map_err(at(Step::Namespaces))?;
+        let made = mounts::carry_out(&plan.places, plan.shm_size).map_err(at(Step::Mounts))?;
+        for folder in &made.writable {
+            let rights = super::landlock::writable_bits();
+            sys::landlock_grant(ruleset.as_fd(), folder.as_fd(), rights)
+                .map_err(at(Step::Landlock))?;
+        }
+        let doors = if plan.own_network { network(&plan)? } else { Vec::new() };
+        self.filter = plan.filter;
+        self.ruleset = Some(ruleset);
+        Ok(doors)
+    }
+
+    fn reaper_flags(&self) -> i32 {
+        (CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWNS).bits()
+    }
+
+    fn adopt(&self) -> Result<(), Failure> {
+        mounts::fresh_proc().map_err(at(Step::Mounts))?;
+        Ok(())
+    }
+
+    fn confine(&self) -> Result<(), Failure> {
+        sys::limit_capabilities(0).map_err(at(Step::Capabilities))?;
+        nix::sys::prctl::set_no_new_privs().map_err(at(Step::NoNewPrivs))?;
+        let ruleset = self.ruleset.as_ref().ok_or(MALFORMED)?;
+        sys::landlock_restrict(ruleset.as_fd()).map_err(at(Step::Landlock))?;
+        sys::seccomp_install(&self.filter).map_err(at(Step::Seccomp))
+    }
+}
+
+/// New namespaces for this process, in which it is the same user as outside.
+fn unshare_all(own_network: bool) -> nix::Result<()> {
+    let (uid, gid) = (geteuid(), getegid());
+    let mut flags = CloneFlags::CLONE_NEWUSER
+        | CloneFlags::CLONE_NEWNS
+        | CloneFlags::CLONE_NEWIPC
+        | CloneFlags::CLONE_NEWUTS
+        | CloneFlags::CLONE_NEWCGROUP;
+    if own_network {
+        flags |= CloneFlags::CLONE_NEWNET;
+    }
+    // The files of /proc/self belong to root while a process is undumpable: proc(5).
+    nix::sys::prctl::set_dumpable(true)?;
+    unshare(flags)?;
+    let write = |file: &str, text: String| {
+        fs::write(format!("/proc/self/{file}"), text)
+            .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO)))
+    };
+    // Without it an unprivileged user may not map groups: user_namespaces(7).
+    write("setgroups", "deny".to_owned())?;
+    write("uid_map", format!("{uid} {uid} 1"))?;
+    write("gid_map", format!("{gid} {gid} 1"))?;
+    nix::sys::prctl::set_dumpable(false)?;
+    sethostname(HOST_NAME)
+}
+
+/// Brings the loopback up and makes what the runner listens to.
+fn network(plan: &Plan) -> Result<Vec<OwnedFd>, Failure> {
+    let step = at(Step::Namespaces);
+    let control = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)
+        .map_err(&step)?;
+    sys::loopback_up(control.as_fd()).map_err(&step)?;
+    let failed = |error: std::io::Error| Failure {
+        step: Step::Namespaces,
+        errno: error.raw_os_error().unwrap_or(nix::libc::EIO),
+    };
+    let mut doors = Vec::new();
+    for port in &plan.doors {
+        doors.push(TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).map_err(failed)?.into());
+    }
+    if plan.has_names {
+        doors.push(UdpSocket::bind((Ipv4Addr::LOCALHOST, 53)).map_err(failed)?.into());
+    }
+    Ok(doors)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::Plan;
+    use crate::sandbox::linux::mounts::{Placed, View, ordered};
+
+    fn placed(at: &str, view: View) -> Placed {
+        Placed { at: PathBuf::from(at), what: PathBuf::from(at), view }
+    }
+
+    #[test]
+    fn a_plan_survives_the_way() {
+        let plan = Plan {
+            places: vec![placed("/a", View::Writable), placed("/a/.git", View::Protected)],
+            own_network: true,
+            doors: vec![3128, 5432],
+            has_names: true,
+            shm_size: 7,
+            filter: vec![1, 2, 3],
+        };
+        assert_eq!(Plan::decode(&plan.encode()), Some(plan));
+        assert_eq!(Plan::decode(b"x"), None);
+    }
+
+    #[test]
+    fn the_deeper_place_is_laid_later() {
+        let places = ordered(vec![
+            placed("/w/a/b", View::Writable),
+            placed("/w/a", View::Hidden),
+            placed("/w", View::Protected),
+            placed("/w", View::Writable),
+        ]);
+        let seen: Vec<_> = places
+            .iter()
+            .map(|place| (place.at.to_string_lossy().into_owned(), place.view))
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                ("/w".to_owned(), View::Writable),
+                ("/w".to_owned(), View::Protected),
+                ("/w/a".to_owned(), View::Hidden),
+                ("/w/a/b".to_owned(), View::Writable)
+            ]
+        );
+    }
+}
