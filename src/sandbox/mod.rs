@@ -254,6 +254,11 @@ impl Sandbox {
         self.changed(self.inner.profile.clone(), place)
     }
 
+    /// Begins anew at the next command: the folders that the confinement was laid over were emptied.
+    pub fn renew(&self) {
+        *self.inner.prepared.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     fn changed(&self, profile: Profile, place: Place) -> Self {
         let inner = &self.inner;
         Self::new(

@@ -207,6 +207,7 @@ impl Work<'_> {
             }
             if number > 1 && retry.is_tree_reset {
                 stage.workspace.reset().await.map_err(Early::workspace)?;
+                stage.sandbox.renew();
             }
             conversation.begin(scope.clone(), feedback.take());
             self.run.transcript.append(

@@ -100,7 +100,7 @@ fn nothing_outlives_a_command_and_its_process_id_is_the_hosts() {
         }
         running.stop().await.unwrap();
         assert!(!is_alive(pid));
-        drop(sandbox);
+        drop((running, sandbox));
         assert_eq!(end_leftovers(std::path::Path::new(&fixture.place.marker)), 0);
     });
 }

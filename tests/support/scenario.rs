@@ -269,6 +269,7 @@ pub(crate) fn unmet(path: &Path) -> Option<String> {
         let probe = match need.as_str() {
             // In a mount namespace of its own, so that the probe leaves nothing.
             "tmpfs" => "unshare --mount mount -t tmpfs -o size=1m none /mnt",
+            "namespaces" => "unshare --user --map-root-user --mount --net true",
             "uid-drop" => "setpriv --reuid 65534 --regid 65534 --clear-groups true",
             _ => return Some(format!("`{need}` is not a need that is known")),
         };
