@@ -161,6 +161,7 @@ pub async fn run(
 fn verdict(done: &AuthoredDone) -> Verdict {
     match (done.ended.cause, done.ended.exit_code) {
         (Cause::TimedOut, _) => Verdict::TimedOut,
+        (Cause::Limit, _) => Verdict::Failed,
         (_, Some(0)) => Verdict::Passed,
         (_, _) => Verdict::Failed,
     }

@@ -6,6 +6,7 @@
 
 mod capture;
 mod family;
+mod quota;
 mod reaper;
 mod spawn;
 mod start;
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use family::{MARKER, end_leftovers};
+pub(crate) use quota::Quota;
 pub(crate) use reaper::at;
 pub(crate) use spawn::{Order, Streams, input_pipe, pump};
 pub(crate) use start::{Confinement, run as run_starter};
@@ -220,6 +222,8 @@ pub enum Cause {
     Exited,
     /// Its deadline passed.
     TimedOut,
+    /// Its private folders took more than they may.
+    Limit,
     /// It was stopped: end of the attempt, a signal, a fault.
     Stopped,
 }

@@ -135,7 +135,8 @@ impl Sandbox {
         limits: &'a [(u32, u64)],
         deadline: Option<Duration>,
     ) -> Order<'a> {
-        Order { marker: &self.inner.place.marker, limits, deadline }
+        let quota = self.inner.quota.as_ref();
+        Order { marker: &self.inner.place.marker, limits, deadline, quota }
     }
 
     /// Resource limits by the kernel's number. No core dumps, ever: they would hold what the

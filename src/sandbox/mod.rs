@@ -37,7 +37,7 @@ pub(crate) use crate::process::{input_pipe, pump};
 
 use crate::approval::Cleared;
 use crate::policy::Action;
-use crate::process::{Launch, Starter};
+use crate::process::{Launch, Quota, Starter};
 use crate::profile::{Network, Profile, SandboxMode};
 use crate::transcript::event::Enforcement;
 use layout::Layout;
@@ -170,6 +170,8 @@ struct Inner {
     facts: Arc<Facts>,
     kind: Kind,
     enforcement: Enforcement,
+    /// What limits the private temporary folder.
+    quota: Option<Quota>,
     /// Ruleset and filter, made at the first use; made again when a root is another folder.
     prepared: Mutex<Option<Arc<Prepared>>>,
 }
@@ -277,7 +279,20 @@ impl Sandbox {
     ) -> Self {
         let enforcement = enforcement::decide(&host, &profile, &place, (&facts, &kind));
         let prepared = Mutex::new(None);
-        Self { inner: Arc::new(Inner { host, profile, place, facts, kind, enforcement, prepared }) }
+        let most = profile.limits.tmp_size.filter(|_| is_attempt(&kind));
+        let quota = most.map(|most| Quota { folder: place.tmp.clone(), most });
+        Self {
+            inner: Arc::new(Inner {
+                host,
+                profile,
+                place,
+                facts,
+                kind,
+                enforcement,
+                quota,
+                prepared,
+            }),
+        }
     }
 
     /// Confines a cleared command: the only maker of a [`Confined`].
@@ -372,6 +387,10 @@ impl Sandbox {
         let ruleset = linux::landlock::ruleset(facts.abi(), Fence::Open, &read, &layout.write)?;
         Ok(Prepared::new(roots, linux::encode_namespaces(&plan), vec![ruleset]))
     }
+}
+
+fn is_attempt(kind: &Kind) -> bool {
+    matches!(kind, Kind::Landlock | Kind::Namespaces)
 }
 
 /// Bytes of `/dev/shm` when the profile sets no limit; ours.

@@ -291,6 +291,9 @@ fn grounded(
 fn ending(ended: &crate::process::Ended) -> String {
     match (ended.cause, ended.exit_code, ended.signal) {
         (crate::process::Cause::TimedOut, _, _) => "had no end within its timeout".to_owned(),
+        (crate::process::Cause::Limit, _, _) => {
+            "took more of the temporary folder than permissions.limits.tmp_size".to_owned()
+        }
         (_, Some(code), _) => format!("exited with code {code}"),
         (_, None, Some(signal)) => format!("was ended by signal {signal}"),
         (_, None, None) => "was stopped".to_owned(),
