@@ -81,9 +81,18 @@ fn namespaced(facts: &Facts, profile: &Profile) -> BTreeMap<&'static str, Level>
         Network::Full => network(Network::Full),
     };
     let sockets = if facts.sockets.is_empty() {
-        "no socket of the host was within reach; one made later would be"
+        "no socket of the host was within reach; one made later outside the usual folders would be"
     } else {
-        "the host's sockets are masked; one made later would be reachable"
+        "the host's sockets and their usual folders are masked; one made later elsewhere would be \
+         reachable"
+    };
+    let processes = if facts.has_outer_proc {
+        partial(
+            "process namespace, seccomp",
+            "a fresh /proc is refused here, so ids and command lines of other processes can be read",
+        )
+    } else {
+        full("process namespace, seccomp")
     };
     BTreeMap::from([
         ("write", full("mounts and landlock")),
@@ -91,7 +100,7 @@ fn namespaced(facts: &Facts, profile: &Profile) -> BTreeMap<&'static str, Level>
         ("network", network),
         ("unix-sockets", partial("mounts", sockets)),
         ("signals", full("process namespace and landlock")),
-        ("processes", full("process namespace, seccomp")),
+        ("processes", processes),
         ("secrets", full("process namespace, landlock, environment and an undumpable runner")),
         ("kill-on-exit", full("process namespace")),
         ("set-id", full("mounts, seccomp and no_new_privs")),

@@ -344,22 +344,33 @@ impl Sandbox {
         Ok(Prepared::new(roots, linux::encode_landlock(keep, &filter), vec![ruleset]))
     }
 
+    /// The layout with the protected paths that are there.
+    fn carved(&self, layout: &Layout) -> Result<Layout, SandboxError> {
+        let Inner { profile, place, .. } = &*self.inner;
+        let mut layout = layout.clone();
+        if profile.mode == SandboxMode::WorkspaceWrite && !place.is_disposable {
+            layout.protected.extend(protected(&profile.protected, &place.workspace)?);
+        }
+        Ok(layout)
+    }
+
     fn prepare_namespaces(
         &self,
         layout: &Layout,
         roots: Vec<Option<(u64, u64)>>,
     ) -> Result<Prepared, SandboxError> {
         let Inner { host, profile, place, facts, .. } = &*self.inner;
-        let found = Found { denied: denied(layout)?, sockets: facts.sockets.clone() };
+        let layout = &self.carved(layout)?;
+        let found = Found {
+            denied: denied(layout)?,
+            sockets: facts.sockets.clone(),
+            socket_folders: reach::folders(host),
+        };
         let mut kept = vec![host.binary.clone(), place.workspace.clone()];
+        kept.extend(reach::RESOLVER.iter().map(PathBuf::from));
         kept.extend(place.read_extra.iter().cloned());
         kept.extend(profile.read.iter().flatten().cloned());
         let kept = real_roots(&kept);
-        let mut layout = layout.clone();
-        if profile.mode == SandboxMode::WorkspaceWrite && !place.is_disposable {
-            layout.protected.extend(protected(&profile.protected, &place.workspace)?);
-        }
-        let layout = &layout;
         let plan = Plan {
             places: places::places(layout, &found, &kept),
             own_network: profile.network != Network::Full,

@@ -86,9 +86,12 @@ impl Confinement for Inside {
         let ruleset = fds.pop().ok_or(MALFORMED)?;
         unshare_all(plan.own_network).map_err(at(Step::Namespaces))?;
         let made = mounts::carry_out(&plan.places, plan.shm_size).map_err(at(Step::Mounts))?;
+        let rights = super::landlock::writable_bits();
         for folder in &made.writable {
-            let rights = super::landlock::writable_bits();
-            sys::landlock_grant(ruleset.as_fd(), folder.as_fd(), rights)
+            let terminals = rights | super::landlock::device_bits();
+            sys::landlock_grant(ruleset.as_fd(), folder.as_fd(), terminals)
+                // A right that the ruleset doesn't handle.
+                .or_else(|_| sys::landlock_grant(ruleset.as_fd(), folder.as_fd(), rights))
                 .map_err(at(Step::Landlock))?;
         }
         let doors = if plan.own_network { network(&plan)? } else { Vec::new() };
