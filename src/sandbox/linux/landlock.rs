@@ -138,7 +138,7 @@ pub(crate) fn writable_bits() -> u64 {
 
 /// The right that terminals need beside those, which a ruleset handles from ABI 5 on.
 pub(crate) fn device_bits() -> u64 {
-    AccessFs::IoctlDev.bits()
+    BitFlags::from(AccessFs::IoctlDev).bits()
 }
 
 /// The ABI up to which this code was tried; rights of later ones are not handled.
