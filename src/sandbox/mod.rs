@@ -10,6 +10,7 @@ mod environment;
 mod inner;
 mod layout;
 mod linux;
+mod owner;
 mod places;
 mod probe;
 mod reach;
@@ -371,7 +372,13 @@ impl Sandbox {
         kept.extend(place.read_extra.iter().cloned());
         kept.extend(profile.read.iter().flatten().cloned());
         let kept = real_roots(&kept);
+        let owner = owner::needed(host, profile, place);
+        if let Some(owner) = owner {
+            let folders = [&place.home, &place.tmp].into_iter().chain(&place.write_extra);
+            folders.for_each(|folder| owner::give(folder, owner));
+        }
         let plan = Plan {
+            owner,
             places: places::places(layout, &found, &kept),
             own_network: profile.network != Network::Full,
             doors: Vec::new(),
