@@ -22,7 +22,7 @@ pub(super) fn decide(
         Kind::Landlock | Kind::Narrow(_) => confined(facts, profile, kind),
         Kind::Namespaces => namespaced(facts, profile),
     };
-    items.insert("limits", limits(host));
+    items.insert("limits", limits(host, profile, facts));
     items.insert("environment", environment(profile));
     if !matches!(kind, Kind::Open(_)) {
         items.insert("protected", protected(profile, place, kind));
@@ -137,9 +137,19 @@ fn unix_sockets(unix: UnixSockets, network: Network, has_scopes: bool) -> Level 
     }
 }
 
-fn limits(host: &Host) -> Level {
-    if host.uid == 0 {
-        partial("rlimit", "for uid 0 the kernel does not enforce the number of processes")
+fn limits(host: &Host, profile: &Profile, facts: &Facts) -> Level {
+    if facts.groups.processes {
+        full(if facts.groups.memory {
+            "cgroup and rlimit"
+        } else {
+            "cgroup (processes) and rlimit"
+        })
+    } else if host.uid == 0 && profile.limits.processes.is_some() {
+        partial(
+            "rlimit",
+            "for uid 0 the kernel does not enforce the number of processes, and no cgroup of ours \
+             can be made",
+        )
     } else {
         full("rlimit")
     }

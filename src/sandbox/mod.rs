@@ -42,6 +42,7 @@ use crate::process::{Launch, Starter};
 use crate::profile::{Network, Profile, SandboxMode};
 use crate::transcript::event::Enforcement;
 use layout::Layout;
+use linux::cgroup::{Group, Most};
 use linux::landlock::Fence;
 use linux::namespaces::Plan;
 use linux::seccomp::UnixSockets;
@@ -196,11 +197,14 @@ struct Prepared {
     setup: Vec<u8>,
     fds: Vec<OwnedFd>,
     starter: OnceCell<Arc<Starter>>,
+    /// Goes after the starter, which is in it.
+    #[expect(dead_code, reason = "held for its end")]
+    group: Option<Group>,
 }
 
 impl Prepared {
     fn new(roots: Vec<Option<(u64, u64)>>, setup: Vec<u8>, fds: Vec<OwnedFd>) -> Self {
-        Self { roots, setup, fds, starter: OnceCell::new() }
+        Self { roots, setup, fds, starter: OnceCell::new(), group: None }
     }
 }
 
@@ -377,7 +381,14 @@ impl Sandbox {
             let folders = [&place.home, &place.tmp].into_iter().chain(&place.write_extra);
             folders.for_each(|folder| owner::give(folder, owner));
         }
+        let group = Group::make(groups_limits(profile));
+        if group.as_ref().map(Group::holds).unwrap_or_default() != facts.groups {
+            let why = "the control group that the trial had can't be made again".to_owned();
+            let items = vec![("limits".to_owned(), why)];
+            return Err(SandboxError::Unenforceable { items, hint: String::new() });
+        }
         let plan = Plan {
+            group: group.as_ref().map(Group::door),
             owner,
             places: places::places(layout, &found, &kept),
             own_network: profile.network != Network::Full,
@@ -388,8 +399,14 @@ impl Sandbox {
         };
         let read = real_roots(&layout.read);
         let ruleset = linux::landlock::ruleset(facts.abi(), Fence::Open, &read, &layout.write)?;
-        Ok(Prepared::new(roots, linux::encode_namespaces(&plan), vec![ruleset]))
+        let prepared = Prepared::new(roots, linux::encode_namespaces(&plan), vec![ruleset]);
+        Ok(Prepared { group, ..prepared })
     }
+}
+
+/// What of the limits a control group can hold.
+fn groups_limits(profile: &Profile) -> Most {
+    Most { processes: profile.limits.processes, memory: profile.limits.memory }
 }
 
 /// Bytes of `/dev/shm` when the profile sets no limit; ours.

@@ -12,6 +12,7 @@ use nix::errno::Errno;
 use tokio::time::timeout;
 
 use super::inner::{NOTE, OUTER_PROC, Tried, trial_arguments};
+use super::linux::cgroup::{Group, Holds};
 use super::linux::landlock::OLDEST;
 use super::linux::seccomp::UnixSockets;
 use super::{Host, Kind, Place, Sandbox, SandboxError, linux, reach};
@@ -32,6 +33,8 @@ pub struct Facts {
     pub sockets: Vec<PathBuf>,
     /// Whether a trial in namespaces had to keep the /proc of the host.
     pub has_outer_proc: bool,
+    /// Which limits a control group holds; found out for namespaces alone.
+    pub(crate) groups: Holds,
 }
 
 impl Facts {
@@ -63,7 +66,7 @@ fn cheap_facts() -> Facts {
     let mut homes = vec![PathBuf::from("/root")];
     let entries = fs::read_dir("/home").into_iter().flatten().flatten();
     homes.extend(entries.filter(|e| e.file_type().is_ok_and(|k| k.is_dir())).map(|e| e.path()));
-    Facts { landlock, homes, sockets: Vec::new(), has_outer_proc: false }
+    Facts { landlock, homes, sockets: Vec::new(), has_outer_proc: false, groups: Holds::default() }
 }
 
 /// Why Landlock can't be the tier here; `None` when it can.
@@ -149,6 +152,12 @@ pub(super) async fn attempt(
     }
     let mut refused = Vec::new();
     if profile.tier != Tier::Landlock {
+        // Gone with the statement.
+        let groups = Group::make(super::groups_limits(profile))
+            .as_ref()
+            .map(Group::holds)
+            .unwrap_or_default();
+        let facts = Arc::new(Facts { groups, ..(*facts).clone() });
         let sandbox = make(&facts, Kind::Namespaces);
         let mut failed = None;
         refused = missing(&sandbox);

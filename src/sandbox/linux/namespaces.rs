@@ -5,9 +5,11 @@
 //! starter keeps its capabilities, which reach no further than its own user namespace; a command
 //! keeps none.
 
-use std::fs;
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
@@ -40,6 +42,8 @@ pub(crate) struct Plan {
     pub(crate) has_names: bool,
     /// Bytes of `/dev/shm`.
     pub(crate) shm_size: u64,
+    /// The file by which a process joins the control group, if there is one.
+    pub(crate) group: Option<PathBuf>,
     /// User and group that commands run as, when not as the runner's.
     pub(crate) owner: Option<Owner>,
     /// The filter.
@@ -63,6 +67,7 @@ impl Plan {
         out.extend((self.doors.len() as u64).to_le_bytes());
         out.extend(self.doors.iter().flat_map(|port| port.to_le_bytes()));
         mounts::encode(&self.places, &mut out);
+        mounts::put(self.group.as_deref().unwrap_or(Path::new("")), &mut out);
         let owner = self.owner.map(|Owner { uid, gid }| [1, uid.into(), gid.into()]);
         out.extend(owner.unwrap_or_default().iter().flat_map(|value: &u64| value.to_le_bytes()));
         out.extend(&self.filter);
@@ -81,10 +86,12 @@ impl Plan {
             *from = left;
         }
         let places = mounts::decode(from)?;
+        let group = Some(mounts::path(from)?).filter(|group| group.is_absolute());
         let (has_owner, uid, gid) = (number(from)?, number(from)?, number(from)?);
         let owner = Owner { uid: u32::try_from(uid).ok()?, gid: u32::try_from(gid).ok()? };
         Some(Self {
             places,
+            group,
             owner: (has_owner != 0).then_some(owner),
             own_network: *own_network != 0,
             doors,
@@ -107,6 +114,10 @@ impl Confinement for Inside {
     fn enter(&mut self, setup: &[u8], mut fds: Vec<OwnedFd>) -> Result<Vec<OwnedFd>, Failure> {
         let plan = Plan::decode(setup).ok_or(MALFORMED)?;
         let ruleset = fds.pop().ok_or(MALFORMED)?;
+        if let Some(group) = &plan.group {
+            // 0 is the writer itself: cgroups(7).
+            write(group, "0").map_err(at(Step::Limits))?;
+        }
         unshare_all(plan.own_network, plan.owner).map_err(at(Step::Namespaces))?;
         let made = mounts::carry_out(&plan.places, plan.shm_size).map_err(at(Step::Mounts))?;
         let rights = super::landlock::writable_bits();
@@ -165,9 +176,9 @@ fn unshare_all(own_network: bool, owner: Option<Owner>) -> nix::Result<()> {
     } else {
         unshare(flags)?;
         // Without it an unprivileged user may not map groups: user_namespaces(7).
-        write("self", "setgroups", "deny")?;
-        write("self", "uid_map", &format!("{uid} {uid} 1"))?;
-        write("self", "gid_map", &format!("{gid} {gid} 1"))?;
+        write("/proc/self/setgroups", "deny")?;
+        write("/proc/self/uid_map", &format!("{uid} {uid} 1"))?;
+        write("/proc/self/gid_map", &format!("{gid} {gid} 1"))?;
     }
     nix::sys::prctl::set_dumpable(false)?;
     sethostname(HOST_NAME)
@@ -178,7 +189,7 @@ fn unshare_all(own_network: bool, owner: Option<Owner>) -> nix::Result<()> {
 fn map_from_outside(flags: CloneFlags, owner: Owner) -> nix::Result<()> {
     let (uid, gid) = (geteuid(), getegid());
     let (told, tells) = pipe2(OFlag::O_CLOEXEC)?;
-    let own = getpid().to_string();
+    let own = Path::new("/proc").join(getpid().to_string());
     let Some(child) = split(0)? else {
         drop(tells);
         // Ends with the other end: the namespaces are there, or the parent is gone.
@@ -186,8 +197,8 @@ fn map_from_outside(flags: CloneFlags, owner: Owner) -> nix::Result<()> {
             if count == 0 {
                 return Err(Errno::ESRCH);
             }
-            write(&own, "uid_map", &format!("{uid} {uid} 1\n{0} {0} 1", owner.uid))?;
-            write(&own, "gid_map", &format!("{gid} {gid} 1\n{0} {0} 1", owner.gid))
+            write(own.join("uid_map"), &format!("{uid} {uid} 1\n{0} {0} 1", owner.uid))?;
+            write(own.join("gid_map"), &format!("{gid} {gid} 1\n{0} {0} 1", owner.gid))
         });
         leave(done.err().map_or(0, |errno| errno as i32));
     };
@@ -203,8 +214,11 @@ fn map_from_outside(flags: CloneFlags, owner: Owner) -> nix::Result<()> {
     }
 }
 
-fn write(process: &str, file: &str, text: &str) -> nix::Result<()> {
-    fs::write(format!("/proc/{process}/{file}"), text)
+fn write(file: impl AsRef<Path>, text: &str) -> nix::Result<()> {
+    OpenOptions::new()
+        .write(true)
+        .open(file)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
         .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO)))
 }
 
@@ -261,6 +275,7 @@ mod tests {
             doors: vec![3128, 5432],
             has_names: true,
             shm_size: 7,
+            group: Some(PathBuf::from("/g")),
             owner: Some(Owner { uid: 1, gid: 2 }),
             filter: vec![1, 2, 3],
         };
