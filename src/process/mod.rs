@@ -29,6 +29,7 @@ pub(crate) use reaper::at;
 pub(crate) use spawn::{Order, Streams, input_pipe, pump};
 pub(crate) use start::{Confinement, run as run_starter};
 pub(crate) use starter::{Begin, INNER, Starter};
+pub(crate) use sys::{leave, split};
 pub(crate) use tree::{GRACE, Tree};
 pub(crate) use wire::Failure;
 pub use wire::Step;

@@ -10,6 +10,7 @@ mod environment;
 mod inner;
 mod layout;
 mod linux;
+mod owner;
 mod places;
 mod probe;
 mod reach;
@@ -41,6 +42,7 @@ use crate::process::{Launch, Quota, Starter};
 use crate::profile::{Network, Profile, SandboxMode};
 use crate::transcript::event::Enforcement;
 use layout::Layout;
+use linux::cgroup::{Group, Most};
 use linux::landlock::Fence;
 use linux::namespaces::Plan;
 use linux::seccomp::UnixSockets;
@@ -197,11 +199,14 @@ struct Prepared {
     setup: Vec<u8>,
     fds: Vec<OwnedFd>,
     starter: OnceCell<Arc<Starter>>,
+    /// Goes after the starter, which is in it.
+    #[expect(dead_code, reason = "held for its end")]
+    group: Option<Group>,
 }
 
 impl Prepared {
     fn new(roots: Vec<Option<(u64, u64)>>, setup: Vec<u8>, fds: Vec<OwnedFd>) -> Self {
-        Self { roots, setup, fds, starter: OnceCell::new() }
+        Self { roots, setup, fds, starter: OnceCell::new(), group: None }
     }
 }
 
@@ -359,23 +364,47 @@ impl Sandbox {
         Ok(Prepared::new(roots, linux::encode_landlock(keep, &filter), vec![ruleset]))
     }
 
+    /// The layout with the protected paths that are there.
+    fn carved(&self, layout: &Layout) -> Result<Layout, SandboxError> {
+        let Inner { profile, place, .. } = &*self.inner;
+        let mut layout = layout.clone();
+        if profile.mode == SandboxMode::WorkspaceWrite && !place.is_disposable {
+            layout.protected.extend(protected(&profile.protected, &place.workspace)?);
+        }
+        Ok(layout)
+    }
+
     fn prepare_namespaces(
         &self,
         layout: &Layout,
         roots: Vec<Option<(u64, u64)>>,
     ) -> Result<Prepared, SandboxError> {
         let Inner { host, profile, place, facts, .. } = &*self.inner;
-        let found = Found { denied: denied(layout)?, sockets: facts.sockets.clone() };
+        let layout = &self.carved(layout)?;
+        let found = Found {
+            denied: denied(layout)?,
+            sockets: facts.sockets.clone(),
+            socket_folders: reach::folders(host),
+        };
         let mut kept = vec![host.binary.clone(), place.workspace.clone()];
+        kept.extend(reach::RESOLVER.iter().map(PathBuf::from));
         kept.extend(place.read_extra.iter().cloned());
         kept.extend(profile.read.iter().flatten().cloned());
         let kept = real_roots(&kept);
-        let mut layout = layout.clone();
-        if profile.mode == SandboxMode::WorkspaceWrite && !place.is_disposable {
-            layout.protected.extend(protected(&profile.protected, &place.workspace)?);
+        let owner = owner::needed(host, profile, place);
+        if let Some(owner) = owner {
+            let folders = [&place.home, &place.tmp].into_iter().chain(&place.write_extra);
+            folders.for_each(|folder| owner::give(folder, owner));
         }
-        let layout = &layout;
+        let group = Group::make(groups_limits(profile));
+        if group.as_ref().map(Group::holds).unwrap_or_default() != facts.groups {
+            let why = "the control group that the trial had can't be made again".to_owned();
+            let items = vec![("limits".to_owned(), why)];
+            return Err(SandboxError::Unenforceable { items, hint: String::new() });
+        }
         let plan = Plan {
+            group: group.as_ref().map(Group::door),
+            owner,
             places: places::places(layout, &found, &kept),
             own_network: profile.network != Network::Full,
             doors: Vec::new(),
@@ -385,12 +414,18 @@ impl Sandbox {
         };
         let read = real_roots(&layout.read);
         let ruleset = linux::landlock::ruleset(facts.abi(), Fence::Open, &read, &layout.write)?;
-        Ok(Prepared::new(roots, linux::encode_namespaces(&plan), vec![ruleset]))
+        let prepared = Prepared::new(roots, linux::encode_namespaces(&plan), vec![ruleset]);
+        Ok(Prepared { group, ..prepared })
     }
 }
 
 fn is_attempt(kind: &Kind) -> bool {
     matches!(kind, Kind::Landlock | Kind::Namespaces)
+}
+
+/// What of the limits a control group can hold.
+fn groups_limits(profile: &Profile) -> Most {
+    Most { processes: profile.limits.processes, memory: profile.limits.memory }
 }
 
 /// Bytes of `/dev/shm` when the profile sets no limit; ours.
