@@ -95,6 +95,7 @@ async fn by_command(run: &Rc<Run>, argv: &[String], span: &Span) -> Result<Strin
         write_extra: Vec::new(),
         marker: run.state.to_string_lossy().into_owned(),
         is_disposable: true,
+        ..Place::default()
     };
     let wrong = |error: &dyn std::error::Error| failed(record::chain(error));
     let sandbox =

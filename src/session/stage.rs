@@ -81,9 +81,10 @@ impl<'a> Stage<'a> {
             home: workspace.home(),
             tmp: workspace.tmp(),
             read_extra,
-            write_extra: profile.write.clone(),
             marker: run.state.to_string_lossy().into_owned(),
             is_disposable: workspace.is_disposable(),
+            git: workspace.git_folders(),
+            ..Place::default()
         };
         let probed = Sandbox::probe(&run.host, &profile, &place).await;
         let enforced = match &probed {
