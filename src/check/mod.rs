@@ -112,6 +112,7 @@ pub async fn run(
         sandbox: &sandbox,
         cwd: stand.cwd,
         env: stand.env,
+        secrets: &[],
         timeout: check.timeout,
     };
     let mut tries = 0;

@@ -223,6 +223,7 @@ mod tests {
             write_extra: Vec::new(),
             marker: "/s".to_owned(),
             is_disposable,
+            ..Place::default()
         };
         layout(&host, profile, &place, &[])
     }

@@ -3,6 +3,7 @@
 //! In: a [`Cleared`] action and the attempt's [`Profile`]. Out: [`Confined`], which alone starts a
 //! process, and the [`Enforcement`]. Knows nothing of models, sessions or the transcript's files.
 
+mod carve;
 mod confined;
 mod enforcement;
 mod enumerate;
@@ -39,7 +40,7 @@ pub(crate) use crate::process::{input_pipe, pump};
 use crate::approval::Cleared;
 use crate::policy::Action;
 use crate::process::{Launch, Quota, Starter};
-use crate::profile::{Network, Profile, SandboxMode};
+use crate::profile::{Network, Profile};
 use crate::transcript::event::Enforcement;
 use layout::Layout;
 use linux::cgroup::{Group, Most};
@@ -62,7 +63,7 @@ pub struct Host {
 }
 
 /// Folders of one attempt; absolute, existing.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// Working tree.
     pub workspace: PathBuf,
@@ -78,6 +79,26 @@ pub struct Place {
     pub marker: String,
     /// Whether the workspace is a clone or copy: nothing in it needs a carve-out.
     pub is_disposable: bool,
+    /// Git folders and files of an in-place workspace, wherever they lie: its `.git`, what that
+    /// names, those of its submodules. Read-only unless `write` names them.
+    pub git: Vec<PathBuf>,
+    /// User and group that commands run as; `None`: the runner's own. The private folders belong
+    /// to them.
+    pub owner: Option<(u32, u32)>,
+    /// What the workspace shows, when it is laid over a folder.
+    pub overlay: Option<Overlay>,
+}
+
+/// A folder that commands see with their own changes, which lie elsewhere: overlayfs. All absolute,
+/// existing, `upper` and `work` empty or of an earlier mount, on one file system.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Overlay {
+    /// The folder; it isn't changed.
+    pub lower: PathBuf,
+    /// Where changes go.
+    pub upper: PathBuf,
+    /// Private to the kernel.
+    pub work: PathBuf,
 }
 
 /// Why a command can't be confined, started or driven. Never a command's output.
@@ -368,9 +389,7 @@ impl Sandbox {
     fn carved(&self, layout: &Layout) -> Result<Layout, SandboxError> {
         let Inner { profile, place, .. } = &*self.inner;
         let mut layout = layout.clone();
-        if profile.mode == SandboxMode::WorkspaceWrite && !place.is_disposable {
-            layout.protected.extend(protected(&profile.protected, &place.workspace)?);
-        }
+        layout.protected.extend(carve::protected(profile, place)?);
         Ok(layout)
     }
 
@@ -433,24 +452,6 @@ const SHM: u64 = 2 << 30;
 
 fn real_roots(roots: &[PathBuf]) -> Vec<PathBuf> {
     roots.iter().filter_map(|root| fs::canonicalize(root).ok()).collect()
-}
-
-/// What the globs of protected paths name in a workspace. A glob for all that lies below another's
-/// path is that path.
-fn protected(globs: &[String], workspace: &Path) -> Result<Vec<PathBuf>, SandboxError> {
-    let mut found = Vec::new();
-    for glob in globs {
-        let is_covered =
-            glob.strip_suffix("/**").is_some_and(|base| globs.iter().any(|g| g == base));
-        if !is_covered {
-            let pattern = format!("{}/{glob}", workspace.display());
-            found.extend(enumerate::find(&pattern).map_err(|why| SandboxError::Unenforceable {
-                items: vec![("protected".to_owned(), why)],
-                hint: String::new(),
-            })?);
-        }
-    }
-    Ok(found)
 }
 
 /// The unreadable places of a layout, looked up.

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use super::carve;
 use super::layout::Layout;
 use super::linux::mounts::{Placed, View, ordered};
 
@@ -54,6 +55,8 @@ pub(super) fn places(layout: &Layout, found: &Found, kept: &[PathBuf]) -> Vec<Pl
             .chain(layout.sockets.iter().filter(|path| is_covered(path)))
             .map(|path| own(path, View::Kept)),
     );
+    let pinned = carve::pinned(&layout.protected, &layout.write);
+    out.extend(pinned.iter().map(|path| own(path, View::Writable)));
     out.extend(layout.protected.iter().map(|path| own(path, View::Protected)));
     out.extend(layout.copies.iter().map(|(at, what)| Placed {
         at: at.clone(),

@@ -212,6 +212,7 @@ pub(super) fn narrow(
         write_extra: Vec::new(),
         marker: marker.to_owned(),
         is_disposable: true,
+        ..Place::default()
     };
     let sandbox =
         Sandbox::new(Arc::new(host.clone()), Profile::default(), place, (Arc::new(facts), kind));
