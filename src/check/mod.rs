@@ -161,6 +161,7 @@ pub async fn run(
 fn verdict(done: &AuthoredDone) -> Verdict {
     match (done.ended.cause, done.ended.exit_code) {
         (Cause::TimedOut, _) => Verdict::TimedOut,
+        (Cause::Filled, _) => Verdict::Failed,
         (_, Some(0)) => Verdict::Passed,
         (_, _) => Verdict::Failed,
     }
@@ -172,6 +173,7 @@ fn feedback(check: &CheckPlan, done: &AuthoredDone, verdict: Verdict) -> Option<
         return None;
     }
     let how = match (verdict, done.ended.exit_code, done.ended.signal) {
+        _ if done.ended.cause == Cause::Filled => "filled the private temporary folder".to_owned(),
         (Verdict::TimedOut, _, _) => format!("had no end within {:?}", check.timeout),
         (_, Some(code), _) => format!("exited with code {code}"),
         (_, None, Some(signal)) => format!("was ended by signal {signal}"),

@@ -36,9 +36,9 @@ pub struct Diagnosis {
     pub landlock_lack: Option<String>,
     /// Actions that the kernel's seccomp knows.
     pub seccomp: Vec<String>,
-    /// State of user namespaces, one sentence. This tier uses none.
+    /// State of user namespaces, one sentence.
     pub user_namespaces: String,
-    /// Whether a writable cgroup of our own was found, one sentence. This tier uses none.
+    /// Whether a writable cgroup of our own was found, one sentence.
     pub cgroup: String,
     /// What is wrong with the folder for temporary files, which workspaces lie in.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -187,7 +187,7 @@ fn user_namespaces() -> String {
     if read("kernel/apparmor_restrict_unprivileged_userns").as_deref() == Some("1") {
         return "without rights for ordinary users (AppArmor)".to_owned();
     }
-    "no setting forbids them; not used by this tier".to_owned()
+    "no setting forbids them".to_owned()
 }
 
 fn cgroup() -> String {
@@ -198,7 +198,7 @@ fn cgroup() -> String {
     let folder = Path::new("/sys/fs/cgroup").join(path.trim_start_matches('/'));
     let controllers = first_line(folder.join("cgroup.controllers")).unwrap_or_default();
     if controllers.is_empty() {
-        return "cgroup v2 without controllers; not used by this tier".to_owned();
+        return "cgroup v2 without controllers".to_owned();
     }
-    format!("cgroup v2 with {controllers}; not used by this tier")
+    format!("cgroup v2 with {controllers}")
 }

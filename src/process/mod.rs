@@ -6,6 +6,7 @@
 
 mod capture;
 mod family;
+mod filling;
 mod reaper;
 mod spawn;
 mod start;
@@ -221,6 +222,8 @@ pub enum Cause {
     Exited,
     /// Its deadline passed.
     TimedOut,
+    /// The private temporary folder held more than it may.
+    Filled,
     /// It was stopped: end of the attempt, a signal, a fault.
     Stopped,
 }

@@ -5,10 +5,12 @@
 //! the end of the socket: kill -9 of the runner closes it too (P9).
 
 use std::convert::Infallible;
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -22,9 +24,10 @@ use nix::sys::socket::{MsgFlags, recv, send};
 use nix::unistd::{self, Pid, pipe2, setsid};
 
 use super::family;
+use super::filling::Filling;
 use super::start::{Confinement, quiet, unpack};
 use super::sys::{self, Reap};
-use super::wire::{Failure, FromReaper, PACKET, Spec, Step, ToReaper};
+use super::wire::{Failure, FromReaper, PACKET, Spec, Step, Stopped, ToReaper};
 use crate::clock::Clock;
 
 /// Time between SIGTERM and SIGKILL when the deadline passes.
@@ -54,7 +57,8 @@ struct Reaper<'a> {
     deadline: Option<Duration>,
     /// When SIGTERM has had its time.
     kill_at: Option<Duration>,
-    timed_out: bool,
+    stopped: Option<Stopped>,
+    filling: Option<Filling>,
     is_reported: bool,
 }
 
@@ -95,7 +99,11 @@ impl<'a> Reaper<'a> {
             pid,
             deadline: spec.deadline,
             kill_at: None,
-            timed_out: false,
+            stopped: None,
+            filling: spec
+                .folder
+                .as_ref()
+                .map(|(at, most)| Filling::new(PathBuf::from(OsStr::from_bytes(at)), *most)),
             is_reported: false,
         })
     }
@@ -114,11 +122,14 @@ impl<'a> Reaper<'a> {
                 return false;
             }
             if self.kill_at.is_none() && self.deadline.is_some_and(|at| at <= now) {
-                self.timed_out = true;
-                self.terminate(DEADLINE_GRACE);
+                self.stop_by_itself(Stopped::Deadline);
                 continue;
             }
-            match self.listen(self.kill_at.or(self.deadline).map(|at| at.saturating_sub(now))) {
+            if self.kill_at.is_none() && self.filling.as_mut().is_some_and(|it| it.is_over(now)) {
+                self.stop_by_itself(Stopped::Folder);
+                continue;
+            }
+            match self.listen(self.next().map(|at| at.saturating_sub(now))) {
                 Next::Go => {}
                 Next::Abandoned => {
                     self.kill_all();
@@ -127,6 +138,17 @@ impl<'a> Reaper<'a> {
                 Next::Done => return true,
             }
         }
+    }
+
+    fn stop_by_itself(&mut self, why: Stopped) {
+        self.stopped = Some(why);
+        self.terminate(DEADLINE_GRACE);
+    }
+
+    /// When something is due, since the start.
+    fn next(&self) -> Option<Duration> {
+        let look = self.filling.as_ref().map(Filling::next);
+        self.kill_at.or_else(|| [self.deadline, look].into_iter().flatten().min())
     }
 
     /// Reaps all that ended. Returns whether children are left.
@@ -139,7 +161,7 @@ impl<'a> Reaper<'a> {
                         self.control,
                         FromReaper::Ended {
                             status: reaped.status,
-                            timed_out: self.timed_out,
+                            stopped: self.stopped,
                             wall: self.clock.elapsed(),
                             cpu: reaped.cpu,
                             survivors: survivors(),

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{self, Seek as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ pub(crate) struct Order<'a> {
     pub(crate) marker: &'a str,
     /// Resource limits: number of the resource and its ceiling.
     pub(crate) limits: &'a [(u32, u64)],
+    /// A folder, and how many bytes in it are the most: the whole tree is stopped beyond that.
+    pub(crate) folder: Option<(&'a Path, u64)>,
     /// When the whole tree is stopped, from the start.
     pub(crate) deadline: Option<Duration>,
 }
@@ -59,6 +62,7 @@ pub(super) fn spec(launch: &Launch, order: &Order<'_>) -> Spec {
         cwd: launch.cwd.as_os_str().as_bytes().to_vec(),
         env,
         limits: order.limits.to_vec(),
+        folder: order.folder.map(|(path, most)| (path.as_os_str().as_bytes().to_vec(), most)),
         deadline: order.deadline,
     }
 }

@@ -26,7 +26,7 @@ use tokio::time::{sleep, timeout};
 use super::capture::Sink;
 use super::spawn::{Order, Streams, channel, collect, duplicate, input_pipe};
 use super::starter::Starter;
-use super::wire::{Failure, FromReaper, Received, Step, ToReaper, receive};
+use super::wire::{Failure, FromReaper, Received, Step, Stopped, ToReaper, receive};
 use super::{Capture, Cause, Ended, Launch, Output, ProcessError, Stdin, sys};
 use crate::clock::Clock;
 
@@ -275,17 +275,16 @@ impl Tree {
 
     async fn note(&mut self, message: FromReaper) {
         match message {
-            FromReaper::Ended { status, timed_out, wall, cpu, survivors } => {
+            FromReaper::Ended { status, stopped, wall, cpu, survivors } => {
                 self.ended = Some(Ended {
                     pid: self.pid,
                     exit_code: libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
                     signal: libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
-                    cause: if timed_out {
-                        Cause::TimedOut
-                    } else if self.is_stopping {
-                        Cause::Stopped
-                    } else {
-                        Cause::Exited
+                    cause: match stopped {
+                        Some(Stopped::Deadline) => Cause::TimedOut,
+                        Some(Stopped::Folder) => Cause::Filled,
+                        None if self.is_stopping => Cause::Stopped,
+                        None => Cause::Exited,
                     },
                     wall,
                     cpu,

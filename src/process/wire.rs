@@ -28,6 +28,8 @@ pub(crate) struct Spec {
     pub(crate) env: Vec<Vec<u8>>,
     /// Resource limits: number of the resource and its ceiling.
     pub(crate) limits: Vec<(u32, u64)>,
+    /// A folder, and the most bytes in it.
+    pub(crate) folder: Option<(Vec<u8>, u64)>,
     /// When the tree is stopped.
     pub(crate) deadline: Option<Duration>,
 }
@@ -133,6 +135,15 @@ pub(crate) enum ToReaper {
     Stop(Duration),
 }
 
+/// Why a reaper stops its tree by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stopped {
+    /// The deadline had passed.
+    Deadline,
+    /// The folder held too much.
+    Folder,
+}
+
 /// A message from the starter or a reaper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FromReaper {
@@ -149,8 +160,8 @@ pub(crate) enum FromReaper {
     Ended {
         /// Raw wait status.
         status: i32,
-        /// Whether the deadline had passed.
-        timed_out: bool,
+        /// Why the reaper had stopped it, if it had.
+        stopped: Option<Stopped>,
         /// Time since the start.
         wall: Duration,
         /// Processor time.
@@ -196,10 +207,10 @@ impl FromReaper {
             Self::Failed(failure) => {
                 packet([2, failure.step as u64, u64::from(failure.errno.cast_unsigned()), 0, 0, 0])
             }
-            Self::Ended { status, timed_out, wall, cpu, survivors } => packet([
+            Self::Ended { status, stopped, wall, cpu, survivors } => packet([
                 3,
                 u64::from(status.cast_unsigned()),
-                u64::from(timed_out),
+                stopped.map_or(0, |why| if why == Stopped::Deadline { 1 } else { 2 }),
                 micros(wall),
                 micros(cpu),
                 survivors.into(),
@@ -220,7 +231,11 @@ impl FromReaper {
             })),
             3 => Some(Self::Ended {
                 status: small(0)?.cast_signed(),
-                timed_out: fields[1] != 0,
+                stopped: match fields[1] {
+                    0 => None,
+                    1 => Some(Stopped::Deadline),
+                    _ => Some(Stopped::Folder),
+                },
                 wall: Duration::from_micros(fields[2]),
                 cpu: Duration::from_micros(fields[3]),
                 survivors: small(4)?,
@@ -311,6 +326,9 @@ impl Spec {
             out.extend(u64::from(*resource).to_le_bytes());
             out.extend(most.to_le_bytes());
         }
+        let (folder, most) = self.folder.as_ref().map_or((&[][..], 0), |(at, most)| (at, *most));
+        put(&mut out, folder);
+        out.extend(most.to_le_bytes());
         out.extend(self.deadline.map_or(u64::MAX, millis).to_le_bytes());
         out
     }
@@ -326,9 +344,11 @@ impl Spec {
         for _ in 0..take_number(from)? {
             limits.push((u32::try_from(take_number(from)?).ok()?, take_number(from)?));
         }
+        let folder = Some((take(from)?, take_number(from)?)).filter(|(at, _)| !at.is_empty());
         let deadline = Some(take_number(from)?).filter(|&ms| ms != u64::MAX);
         let deadline = deadline.map(Duration::from_millis);
-        Some(Self { program, argv, cwd, env, limits, deadline }).filter(|_| bytes.is_empty())
+        Some(Self { program, argv, cwd, env, limits, folder, deadline })
+            .filter(|_| bytes.is_empty())
     }
 }
 
@@ -365,7 +385,7 @@ fn take_list(from: &mut &[u8]) -> Option<Vec<Vec<u8>>> {
 mod tests {
     use std::time::Duration;
 
-    use super::{Failure, FromReaper, Spec, Step, ToReaper};
+    use super::{Failure, FromReaper, Spec, Step, Stopped, ToReaper};
 
     #[test]
     fn a_spec_survives_the_way() {
@@ -375,6 +395,7 @@ mod tests {
             cwd: b"/".to_vec(),
             env: vec![b"A=b".to_vec()],
             limits: vec![(4, 0), (6, 4096)],
+            folder: Some((b"/t".to_vec(), 7)),
             deadline: Some(Duration::from_millis(12)),
         };
         let bytes = spec.encode();
@@ -395,7 +416,7 @@ mod tests {
             FromReaper::Failed(Failure { step: Step::Exec, errno: 2 }),
             FromReaper::Ended {
                 status: 0x8b,
-                timed_out: true,
+                stopped: Some(Stopped::Folder),
                 wall: Duration::from_micros(5),
                 cpu: Duration::from_micros(6),
                 survivors: 2,

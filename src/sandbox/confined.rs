@@ -7,7 +7,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Prepared, Running, Sandbox, SandboxError};
+use super::{Inner, Kind, Prepared, Running, Sandbox, SandboxError};
 use crate::approval::{Authority, Cleared};
 use crate::policy::Exec;
 use crate::process::{Begin, Capture, Ended, Launch, Order, Output, Starter, Stdin, Streams, Tree};
@@ -135,7 +135,10 @@ impl Sandbox {
         limits: &'a [(u32, u64)],
         deadline: Option<Duration>,
     ) -> Order<'a> {
-        Order { marker: &self.inner.place.marker, limits, deadline }
+        let Inner { profile, place, .. } = &*self.inner;
+        let most = profile.limits.tmp_size.filter(|_| !matches!(self.inner.kind, Kind::Narrow(_)));
+        let folder = most.map(|most| (place.tmp.as_path(), most));
+        Order { marker: &place.marker, limits, folder, deadline }
     }
 
     /// Resource limits by the kernel's number. No core dumps, ever: they would hold what the

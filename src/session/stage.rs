@@ -291,6 +291,7 @@ fn grounded(
 fn ending(ended: &crate::process::Ended) -> String {
     match (ended.cause, ended.exit_code, ended.signal) {
         (crate::process::Cause::TimedOut, _, _) => "had no end within its timeout".to_owned(),
+        (crate::process::Cause::Filled, _, _) => "filled the private temporary folder".to_owned(),
         (_, Some(code), _) => format!("exited with code {code}"),
         (_, None, Some(signal)) => format!("was ended by signal {signal}"),
         (_, None, None) => "was stopped".to_owned(),

@@ -79,6 +79,7 @@ impl ExecReply<'_> {
             status: match ended {
                 None => "running",
                 Some(ended) if ended.cause == Cause::TimedOut => "timed-out",
+                Some(ended) if ended.cause == Cause::Filled => "failed",
                 Some(ended) if ended.exit_code == Some(0) => "ok",
                 Some(_) => "failed",
             },
@@ -93,6 +94,11 @@ impl ExecReply<'_> {
             Standing::Running(session) => format!("Process running with session ID {session}"),
             Standing::Ended(ended) if ended.cause == Cause::TimedOut => {
                 "Process reached its deadline and was stopped with all its descendants".to_owned()
+            }
+            Standing::Ended(ended) if ended.cause == Cause::Filled => {
+                "Process wrote more to the temporary folder than that may hold, and was stopped with \
+                 all its descendants"
+                    .to_owned()
             }
             Standing::Ended(Ended { exit_code: Some(code), .. }) => {
                 format!("Process exited with code {code}")

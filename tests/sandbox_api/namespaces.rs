@@ -163,3 +163,24 @@ fn a_listed_socket_is_reachable_and_no_other() {
         drop(listeners);
     });
 }
+
+#[test]
+fn the_private_temporary_folder_has_a_size() {
+    use horseman::profile::Limits;
+    use horseman::sandbox::Cause;
+    block_on(async {
+        let fixture = Fixture::new();
+        let limits = Limits { tmp_size: Some(64 << 20), ..Limits::default() };
+        let sandbox = fixture.sandbox(&Profile { limits, ..namespaces() }).await;
+        for (text, cause) in [
+            ("head -c 400000000 /dev/zero > /tmp/f; sleep 5", Cause::Filled),
+            ("sleep 0.3; rm /tmp/f; sleep 0.3", Cause::Exited),
+            ("for i in $(seq 200); do head -c 1000000 /dev/zero > /var/tmp/$i; done", Cause::Filled),
+            ("rm -r /tmp/*; head -c 50000000 /dev/zero > /tmp/f; sleep 0.3", Cause::Exited),
+            ("! head -c 90000000 /dev/zero > /dev/shm/f", Cause::Exited),
+        ] {
+            let (ended, output) = fixture.run(&sandbox, text).await;
+            assert_eq!(ended.cause, cause, "{text}: {output}");
+        }
+    });
+}
