@@ -175,7 +175,10 @@ fn the_private_temporary_folder_has_a_size() {
         for (text, cause) in [
             ("head -c 400000000 /dev/zero > /tmp/f; sleep 5", Cause::Filled),
             ("sleep 0.3; rm /tmp/f; sleep 0.3", Cause::Exited),
-            ("for i in $(seq 200); do head -c 1000000 /dev/zero > /var/tmp/$i; done", Cause::Filled),
+            (
+                "for i in $(seq 200); do head -c 1000000 /dev/zero > /var/tmp/$i; done",
+                Cause::Filled,
+            ),
             ("rm -r /tmp/*; head -c 50000000 /dev/zero > /tmp/f; sleep 0.3", Cause::Exited),
             ("! head -c 90000000 /dev/zero > /dev/shm/f", Cause::Exited),
         ] {
@@ -183,4 +186,38 @@ fn the_private_temporary_folder_has_a_size() {
             assert_eq!(ended.cause, cause, "{text}: {output}");
         }
     });
+}
+
+/// Runs our binary in namespaces on a host that `prelude` makes poorer.
+fn on_poor_host(prelude: &str, command: &str) -> (Option<i32>, String) {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let script =
+        format!("{prelude} && exec \"$0\" sandbox --tier namespaces --workspace . -- {command}");
+    #[expect(clippy::disallowed_methods, reason = "the test plays the host")]
+    let output = std::process::Command::new("unshare")
+        .args(["--mount", "--", "sh", "-c", &script, env!("CARGO_BIN_EXE_horseman")])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+}
+
+#[test]
+fn a_masked_proc_is_kept_and_a_refused_namespace_is_explained() {
+    let fixture = Fixture::new();
+    if fixture.host.uid != 0 {
+        return;
+    }
+    let mask = "mount -t tmpfs none /proc/fs";
+    let inside = "sh -c 'echo 1 > /proc/sys/vm/swappiness || cat /proc/1/environ || echo kept'";
+    let (status, output) = on_poor_host(mask, inside);
+    assert_eq!(status, Some(0), "{output}");
+    assert!(output.contains("kept") && output.contains("Read-only"), "{output}");
+
+    let none = "exec unshare -Ur sh -c 'echo 0 > /proc/sys/user/max_user_namespaces && exec \"$0\" \
+                sandbox --tier namespaces --workspace . -- true' \"$0\"";
+    let (status, output) = on_poor_host(none, "true");
+    assert_eq!(status, Some(125), "{output}");
+    assert!(output.contains("`user.max_user_namespaces`"), "{output}");
 }
