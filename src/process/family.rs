@@ -70,7 +70,7 @@ pub(crate) fn kill_descendants(root: Pid) -> usize {
     all.len()
 }
 
-/// Id of the first process of a process namespace: pid_namespaces(7).
+/// Id of the first process of a process namespace: `pid_namespaces(7)`.
 const INIT: i32 = 1;
 
 /// All that descends from this process.

@@ -59,7 +59,7 @@ fn set_up(control: &OwnedFd, confinement: &mut dyn Confinement) -> Result<Signal
     let mut fds = fds.take().ok_or(Failure { step: Step::Receive, errno: 0 })?;
     let setup = read(fds.remove(0)).ok_or(Failure { step: Step::Receive, errno: 0 })?;
     let made = confinement.enter(&setup, fds)?;
-    let raw: Vec<_> = made.iter().map(|fd| fd.as_raw_fd()).collect();
+    let raw: Vec<_> = made.iter().map(std::os::fd::AsRawFd::as_raw_fd).collect();
     let rights = [ControlMessage::ScmRights(&raw)];
     sendmsg::<()>(
         control.as_raw_fd(),

@@ -63,7 +63,7 @@ impl Starter {
         let (ours, theirs) = pair()?;
         let setup = memory(how.setup)?;
         let fds: Vec<RawFd> = std::iter::once(setup.as_raw_fd())
-            .chain(how.fds.iter().map(|fd| fd.as_raw_fd()))
+            .chain(how.fds.iter().map(std::os::fd::AsRawFd::as_raw_fd))
             .collect();
         hand_over(&ours, &fds).map_err(channel("hand the confinement over"))?;
         non_blocking(&ours)?;

@@ -258,12 +258,10 @@ pub(crate) fn receive(control: BorrowedFd<'_>) -> nix::Result<Received> {
     };
     let mut received = Received::default();
     for part in message.cmsgs()? {
-        match part {
-            ControlMessageOwned::ScmRights(fds) => {
-                received.fds.extend(fds.into_iter().map(sys::adopt));
-            }
-            ControlMessageOwned::ScmCredentials(who) => received.pid = who.pid().unsigned_abs(),
-            _ => {}
+        if let ControlMessageOwned::ScmRights(fds) = part {
+            received.fds.extend(fds.into_iter().map(sys::adopt));
+        } else if let ControlMessageOwned::ScmCredentials(who) = part {
+            received.pid = who.pid().unsigned_abs();
         }
     }
     let length = message.bytes;

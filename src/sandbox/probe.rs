@@ -358,8 +358,10 @@ fn item_of(step: Step) -> &'static str {
         Step::NoNewPrivs => "set-id",
         Step::Limits => "limits",
         Step::Capabilities => "processes",
-        Step::Namespaces | Step::Mounts | Step::Supervisor => "sandbox",
         Step::Receive
+        | Step::Namespaces
+        | Step::Mounts
+        | Step::Supervisor
         | Step::Fork
         | Step::Session
         | Step::Streams

@@ -234,6 +234,7 @@ fn make_file(at: &Path) -> Result<(), Failed> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(at).map(drop).map_err(errno)
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "taken as `map_err` hands it over")]
 fn errno(error: std::io::Error) -> Errno {
     Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))
 }

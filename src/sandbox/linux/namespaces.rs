@@ -207,11 +207,8 @@ fn map_from_outside(flags: CloneFlags, owner: Owner) -> nix::Result<()> {
     drop(tells);
     let status = waitpid(child, None)?;
     unshared?;
-    match status {
-        WaitStatus::Exited(_, 0) => Ok(()),
-        WaitStatus::Exited(_, errno) => Err(Errno::from_raw(errno)),
-        _ => Err(Errno::ECHILD),
-    }
+    let WaitStatus::Exited(_, code) = status else { return Err(Errno::ECHILD) };
+    if code == 0 { Ok(()) } else { Err(Errno::from_raw(code)) }
 }
 
 fn write(file: impl AsRef<Path>, text: &str) -> nix::Result<()> {

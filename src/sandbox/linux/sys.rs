@@ -114,7 +114,7 @@ pub(crate) fn can_write(path: &Path) -> bool {
     access(path, AccessFlags::W_OK).is_ok()
 }
 
-/// `MOUNT_ATTR_*`: mount_setattr(2).
+/// `MOUNT_ATTR_*`: `mount_setattr(2)`.
 pub(crate) const READ_ONLY: u64 = 1;
 pub(crate) const NO_SET_ID: u64 = 2;
 pub(crate) const NO_DEVICES: u64 = 4;
@@ -128,7 +128,7 @@ struct MountAttributes {
     user_namespace: u64,
 }
 
-/// A detached copy of the mount at `path` with all below it: open_tree(2), Linux 5.2.
+/// A detached copy of the mount at `path` with all below it: `open_tree(2)`, Linux 5.2.
 pub(crate) fn clone_tree(path: &CStr) -> nix::Result<OwnedFd> {
     let flags = libc::OPEN_TREE_CLONE
         | libc::OPEN_TREE_CLOEXEC
@@ -140,7 +140,7 @@ pub(crate) fn clone_tree(path: &CStr) -> nix::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Mounts a detached copy at `path`: move_mount(2), Linux 5.2.
+/// Mounts a detached copy at `path`: `move_mount(2)`, Linux 5.2.
 pub(crate) fn place_tree(tree: BorrowedFd<'_>, path: &CStr) -> nix::Result<()> {
     // SAFETY: both paths are C strings that outlive the call.
     let done = unsafe {
@@ -157,7 +157,7 @@ pub(crate) fn place_tree(tree: BorrowedFd<'_>, path: &CStr) -> nix::Result<()> {
 }
 
 /// Adds attributes to a mount, to all below it as well when `is_deep`, and keeps what happens in it
-/// from other namespaces: mount_setattr(2), Linux 5.12.
+/// from other namespaces: `mount_setattr(2)`, Linux 5.12.
 pub(crate) fn set_mount(tree: BorrowedFd<'_>, set: u64, is_deep: bool) -> nix::Result<()> {
     let attributes =
         MountAttributes { set, propagation: libc::MS_PRIVATE, ..MountAttributes::default() };
@@ -205,7 +205,7 @@ pub(crate) fn loopback_up(socket: BorrowedFd<'_>) -> nix::Result<()> {
         *slot = byte.cast_signed();
     }
     request.ifr_ifru.ifru_flags =
-        i16::try_from(libc::IFF_UP | libc::IFF_RUNNING).unwrap_or(libc::IFF_UP as i16);
+        i16::try_from(libc::IFF_UP | libc::IFF_RUNNING).map_err(|_| Errno::EINVAL)?;
     // SAFETY: the request outlives the call.
     let done =
         unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw const request) };
