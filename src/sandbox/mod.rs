@@ -12,6 +12,7 @@ mod layout;
 mod linux;
 mod places;
 mod probe;
+mod proxy;
 mod reach;
 mod running;
 

@@ -90,6 +90,11 @@ impl Pattern {
         hosts.iter().map(|host| Self::read(host)).collect()
     }
 
+    /// Whether it names `target`.
+    pub fn matches(&self, target: &super::Target) -> bool {
+        self.what.matches(&target.host) && self.port.is_none_or(|port| port == target.port)
+    }
+
     /// Reads one host without wildcards or port.
     pub(super) fn literal(text: &str) -> Result<Self, PatternError> {
         let host = Host::parse(text).ok_or_else(|| PatternError::Form(text.to_owned()))?;
