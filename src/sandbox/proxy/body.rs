@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(fed(Framing::Close, b"abc"), Ok(("abc".to_owned(), 3, false)));
         assert_eq!(
             fed(Framing::Chunked, b"003;x=y\r\nabc\r\n0\r\nT: u\r\n\r\nGET /"),
-            Ok(("3\r\nabc\r\n0\r\n\r\n".to_owned(), 26, true))
+            Ok(("3\r\nabc\r\n0\r\n\r\n".to_owned(), 25, true))
         );
     }
 

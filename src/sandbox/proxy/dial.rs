@@ -209,9 +209,11 @@ impl Dialler {
         drop(answered);
         let named = |name: &String| Target { host: Host::Name(name.clone()), port: target.port };
         names.retain(|name| self.rules.judge(&named(name), protocol).is_allowed);
-        match names.first() {
-            Some(name) => (self.rules.judge(&named(name), protocol), names),
-            None => (verdict, names),
+        let Some(name) = names.first() else { return (verdict, names) };
+        // It was admitted for a lookup, which has no port.
+        match self.rules.admit(address, target.port) {
+            Ok(()) => (self.rules.judge(&named(name), protocol), names),
+            Err(rule) => (Verdict { is_allowed: false, rule }, names),
         }
     }
 
@@ -285,8 +287,7 @@ async fn connect(addresses: &[IpAddr], port: u16) -> Result<(TcpStream, Option<H
     for address in addresses {
         match TcpStream::connect((*address, port)).await {
             Ok(stream) => {
-                // Fails only for a socket that is gone, which the first write will say.
-                let _ = stream.set_nodelay(true);
+                stream.set_nodelay(true).map_err(|e| Refused::Unreachable(e.to_string()))?;
                 return Ok((stream, None));
             }
             Err(error) => last = error.to_string(),
@@ -321,4 +322,32 @@ async fn ask_for_tunnel(
     let line = answer.split(|byte| *byte == b'\r').next().unwrap_or_default();
     let line = crate::text::clip(&String::from_utf8_lossy(line), 200);
     Err(Refused::Unreachable(format!("the proxy {} answered `{line}`", hop.at)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use super::{Dialler, System};
+    use crate::policy::hosts::{Host, HostRules, Protocol, Target};
+    use crate::sandbox::proxy::limits::Limits;
+    use crate::sandbox::proxy::upstream::Upstream;
+
+    #[test]
+    fn an_address_of_the_stub_stands_for_its_names() {
+        let allow = ["a.example:443", "b.example:80"].map(str::to_owned);
+        let rules = HostRules::new(&allow, &[]).unwrap();
+        let upstream = Upstream::from_environment(&BTreeMap::new());
+        let dialler = Dialler::new(rules, (Arc::new(System), upstream), Limits::default(), None);
+        let address = "1.1.1.1".parse().unwrap();
+        let at = |port| Target { host: Host::Address(address), port };
+        assert!(!dialler.judge(&at(443), Protocol::Socks).0.is_allowed);
+        dialler.remember("a.example", &[address]);
+        dialler.remember("b.example", &[address]);
+        let (verdict, names) = dialler.judge(&at(443), Protocol::Socks);
+        assert!(verdict.is_allowed);
+        assert_eq!(names.into_iter().collect::<Vec<_>>(), ["a.example"], "TLS must ask for it");
+        assert!(!dialler.judge(&at(22), Protocol::Socks).0.is_allowed);
+    }
 }

@@ -112,7 +112,7 @@ pub(super) fn request(bytes: &[u8]) -> Result<Option<(Asked, usize)>, Wrong> {
     let mut out = format!("{method} {path} HTTP/1.{version}\r\nHost: {shown}\r\n").into_bytes();
     copy(head.headers, &["host"], &mut out);
     let request = Request {
-        url: format!("http://{authority}{path}"),
+        url: format!("http://{shown}{path}"),
         target,
         head: out,
         framing,

@@ -33,7 +33,7 @@ fn a_request_is_written_anew() {
     assert_eq!(request.framing, Framing::Length(3));
     assert_eq!(
         String::from_utf8(request.head_for_proxy(Some("Basic eA=="))).unwrap(),
-        "POST http://a.example:80/p?q HTTP/1.1\r\nProxy-Authorization: Basic eA==\r\n\
+        "POST http://a.example/p?q HTTP/1.1\r\nProxy-Authorization: Basic eA==\r\n\
          Host: a.example\r\nX-B: 2\r\nContent-Length: 3\r\nConnection: close\r\n\r\n"
     );
 }

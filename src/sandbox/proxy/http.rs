@@ -86,29 +86,7 @@ async fn relay(mut client: Client, request: &Request, dialler: &Dialler) -> io::
         Ok(dialled) => dialled,
     };
     let meter = Meter::new(&dialler.limits);
-    let head = match &dialled.hop {
-        Some(hop) => request.head_for_proxy(hop.credentials.as_deref()),
-        None => request.head.clone(),
-    };
-    let mut server = dialled.stream;
-    let (mut from_client, mut to_client) = client.stream.split();
-    let (mut from_server, mut to_server) = server.split();
-    let up = async {
-        meter.step(to_server.write_all(&head)).await?;
-        let mut pipe = Pipe { from: &mut from_client, to: &mut to_server, meter: &meter };
-        pipe.body(&mut client.first, Body::new(request.framing)).await?;
-        // A client that goes away ends the transfer; a further request of it is not read.
-        std::future::pending::<io::Result<()>>().await
-    };
-    let mut pipe = Pipe { from: &mut from_server, to: &mut to_client, meter: &meter };
-    let down = respond(&mut pipe, request.is_head);
-    let (mut up, mut down) = (std::pin::pin!(up), std::pin::pin!(down));
-    let responded = tokio::select! {
-        // A server may answer and close before it has read the whole body.
-        Err(_) = &mut up => down.await,
-        responded = &mut down => responded,
-    };
-    match responded {
+    match exchange(&mut client, dialled, request, &meter).await {
         Ok(()) => client.stream.shutdown().await,
         Err(Unanswered::Cut(error)) => Err(error),
         Err(Unanswered::Before(why)) => {
@@ -119,6 +97,39 @@ async fn relay(mut client: Client, request: &Request, dialler: &Dialler) -> io::
             };
             refuse(client.stream, &request.target, &refused).await
         }
+    }
+}
+
+/// Sends the request while the response comes.
+async fn exchange(
+    client: &mut Client,
+    mut dialled: Dialled,
+    request: &Request,
+    meter: &Meter,
+) -> Result<(), Unanswered> {
+    let head = match &dialled.hop {
+        Some(hop) => request.head_for_proxy(hop.credentials.as_deref()),
+        None => request.head.clone(),
+    };
+    let (mut from_client, mut to_client) = client.stream.split();
+    let (mut from_server, mut to_server) = dialled.stream.split();
+    let up = async {
+        meter.step(to_server.write_all(&head)).await?;
+        let mut pipe = Pipe { from: &mut from_client, to: &mut to_server, meter };
+        pipe.body(&mut client.first, Body::new(request.framing)).await?;
+        // What a client sends behind its request is not read.
+        std::future::pending::<io::Result<()>>().await
+    };
+    let mut pipe = Pipe { from: &mut from_server, to: &mut to_client, meter };
+    let down = respond(&mut pipe, request.is_head);
+    let (mut up, mut down) = (std::pin::pin!(up), std::pin::pin!(down));
+    tokio::select! {
+        Err(error) = &mut up => match error.kind() {
+            // A server may answer and close before it has read the whole body.
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => down.await,
+            _ => Err(Unanswered::Cut(error)),
+        },
+        responded = &mut down => responded,
     }
 }
 

@@ -189,7 +189,7 @@ async fn accept(listener: tokio::net::TcpListener, room: Room, house: Arc<House>
         let (room, house) = (room.clone(), Arc::clone(&house));
         running.spawn(async move {
             // How a connection ends is told to its two sides.
-            let _ = house.serve(stream, &room).await;
+            drop(house.serve(stream, &room).await);
             drop(place);
         });
     }
@@ -238,3 +238,6 @@ impl House {
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod tls_tests;

@@ -46,7 +46,7 @@ impl Stub {
             running.spawn(async move {
                 if let Some(answer) = stub.answer(&query).await {
                     // A client that is gone needs no answer.
-                    let _ = socket.send_to(&answer, from).await;
+                    drop(socket.send_to(&answer, from).await);
                 }
                 drop(place);
             });

@@ -41,6 +41,21 @@ pub(super) async fn run(
     aim: Aim<'_>,
     dialler: &Dialler,
 ) -> io::Result<()> {
+    if !both_ways(&mut client, &mut server, &aim, dialler).await? {
+        // The client may be gone, or be told something by the server before.
+        drop(client.stream.write_all(&ALERT).await);
+        drop(client.stream.shutdown().await);
+    }
+    Ok(())
+}
+
+/// Whether the client was let through; moves its bytes then.
+async fn both_ways(
+    client: &mut Client,
+    server: &mut TcpStream,
+    aim: &Aim<'_>,
+    dialler: &Dialler,
+) -> io::Result<bool> {
     let meter = Meter::new(&dialler.limits);
     let (mut from_client, mut to_client) = client.stream.split();
     let (mut from_server, mut to_server) = server.split();
@@ -48,7 +63,7 @@ pub(super) async fn run(
         let mut first = std::mem::take(&mut client.first);
         if !aim.names.is_empty() {
             let looked = first_words(&mut from_client, &mut first, &dialler.limits);
-            if let Some(wrong) = wrong_name(looked.await?, &aim) {
+            if let Some(wrong) = wrong_name(looked.await?, aim) {
                 dialler.deny(aim.target, aim.protocol, wrong).await;
                 return Ok::<bool, io::Error>(false);
             }
@@ -60,25 +75,19 @@ pub(super) async fn run(
     };
     let down = copy(&mut from_server, &mut to_client, &meter);
     let (mut up, mut down) = (std::pin::pin!(up), std::pin::pin!(down));
-    let is_refused = tokio::select! {
+    tokio::select! {
         ended = &mut up => {
-            let is_refused = !ended?;
-            if !is_refused {
+            let is_let = ended?;
+            if is_let {
                 down.await?;
             }
-            is_refused
+            Ok(is_let)
         }
         ended = &mut down => {
             ended?;
-            !up.await?
+            up.await
         }
-    };
-    if is_refused {
-        // The client may be gone, or be told something by the server before.
-        let _ = client.stream.write_all(&ALERT).await;
-        let _ = client.stream.shutdown().await;
     }
-    Ok(())
 }
 
 /// Reads as much as tells what the client speaks. A client that waits for the server's first words
