@@ -102,6 +102,20 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
+/// Where `part`, which isn't empty, first stands in `bytes`.
+pub fn find(bytes: &[u8], part: &[u8]) -> Option<usize> {
+    let first = *part.first()?;
+    let mut from = 0;
+    while let Some(at) = bytes[from..].iter().position(|&byte| byte == first) {
+        let start = from + at;
+        if bytes[start..].starts_with(part) {
+            return Some(start);
+        }
+        from = start + 1;
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;

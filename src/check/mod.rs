@@ -112,6 +112,7 @@ pub async fn run(
         sandbox: &sandbox,
         cwd: stand.cwd,
         env: stand.env,
+        secrets: &[],
         timeout: check.timeout,
     };
     let mut tries = 0;
@@ -161,6 +162,7 @@ pub async fn run(
 fn verdict(done: &AuthoredDone) -> Verdict {
     match (done.ended.cause, done.ended.exit_code) {
         (Cause::TimedOut, _) => Verdict::TimedOut,
+        (Cause::Limit, _) => Verdict::Failed,
         (_, Some(0)) => Verdict::Passed,
         (_, _) => Verdict::Failed,
     }

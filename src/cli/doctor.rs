@@ -80,6 +80,7 @@ pub async fn diagnose(
         write_extra: Vec::new(),
         marker: root.to_string_lossy().into_owned(),
         is_disposable,
+        ..Place::default()
     };
     let facts = facts(host, &[root]);
     let (enforcement, unenforceable, hint) = match Sandbox::probe(host, profile, &place).await {

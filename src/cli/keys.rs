@@ -1,4 +1,5 @@
-//! Provider keys: read at the last moment, kept out of every record and every child (P6).
+//! Provider keys and secrets of setup steps: read at the last moment, kept out of every record, and
+//! keys out of every child (P6).
 //!
 //! In: where a key comes from. Out: the key, or one sentence about what is missing.
 
@@ -9,11 +10,11 @@ use std::time::Duration;
 
 use crate::approval::{self, Span};
 use crate::model::Key;
-use crate::plan::{KeySource, Plan, Wire};
+use crate::plan::{Instance, KeySource, Plan, SecretPlan, Wire};
 use crate::policy::Exec;
 use crate::process::{Capture, Stdin};
 use crate::profile::{Profile, SandboxMode};
-use crate::run::{Run, record};
+use crate::run::{Run, Secret, record};
 use crate::sandbox::{Place, Sandbox};
 use crate::transcript::Scope;
 
@@ -50,24 +51,55 @@ pub(super) async fn read(run: &Rc<Run>, wire: &Wire) -> Result<Option<Key>, Stri
             Some(source) => source,
         },
     };
-    let (text, what) = match source {
-        KeySource::Env(name) => (
-            run.host.env.get(name).cloned().unwrap_or_default(),
-            format!("environment variable `{name}`"),
-        ),
-        KeySource::File(path) => (
-            read_key_file(path).map_err(|error| {
-                format!("the provider's key file `{}` can't be read: {error}", path.display())
-            })?,
-            format!("key file `{}`", path.display()),
-        ),
-        KeySource::Command(argv, span) => {
-            (by_command(run, argv, span).await?, format!("key command at {span}"))
-        }
-    };
+    let (text, what) = text(run, source, "the provider's key").await?;
     Key::new(text.trim().to_owned()).map(Some).ok_or_else(|| {
         format!("the provider's key is missing: {what} is empty or has control characters")
     })
+}
+
+/// Reads the secrets of each setup step of `instance`, in order.
+///
+/// # Errors
+///
+/// One sentence that names the step, and the variable, file or command.
+pub(super) async fn of_setup(
+    run: &Rc<Run>,
+    instance: &Instance,
+) -> Result<Vec<Vec<Secret>>, String> {
+    let mut all = Vec::new();
+    for step in &instance.workspace.setup {
+        let mut secrets = Vec::new();
+        for SecretPlan { env, from } in &step.secrets {
+            let of = format!("the secret `{env}` of the setup command at {}", step.span);
+            let (text, what) = text(run, from, &of).await?;
+            let secret = Secret::new(env, text);
+            secrets.push(
+                secret
+                    .ok_or_else(|| format!("{of} is missing: {what} is empty or has NUL bytes"))?,
+            );
+        }
+        all.push(secrets);
+    }
+    Ok(all)
+}
+
+/// The text of a secret, and what it comes from in words. `of` names it in errors.
+async fn text(run: &Rc<Run>, source: &KeySource, of: &str) -> Result<(String, String), String> {
+    match source {
+        KeySource::Env(name) => {
+            let text = run.host.env.get(name).cloned().unwrap_or_default();
+            Ok((text, format!("environment variable `{name}`")))
+        }
+        KeySource::File(path) => {
+            let text = read_key_file(path).map_err(|error| {
+                format!("{of} can't be read from its key file `{}`: {error}", path.display())
+            })?;
+            Ok((text, format!("key file `{}`", path.display())))
+        }
+        KeySource::Command(argv, span) => {
+            Ok((by_command(run, argv, span).await?, format!("key command at {span}")))
+        }
+    }
 }
 
 /// Reads a key file. It must be a regular file: a pipe could hold the run for ever (P1).
@@ -95,6 +127,7 @@ async fn by_command(run: &Rc<Run>, argv: &[String], span: &Span) -> Result<Strin
         write_extra: Vec::new(),
         marker: run.state.to_string_lossy().into_owned(),
         is_disposable: true,
+        ..Place::default()
     };
     let wrong = |error: &dyn std::error::Error| failed(record::chain(error));
     let sandbox =

@@ -250,20 +250,23 @@ impl Work {
             })
         });
         let folder = self.state.attempt_dir(&instance.id);
-        let parts = match (model, folder) {
-            (Ok(model), Ok(folder)) => Ok((model, folder)),
-            (Err((exit, why)), _) => Err((exit, "provider", why)),
-            (_, Err(error)) => Err((Exit::Setup, "workspace", error.to_string())),
+        let secrets = keys::of_setup(&self.run, instance).await;
+        let parts = match (model, folder, secrets) {
+            (Ok(model), Ok(folder), Ok(secrets)) => Ok((model, folder, secrets)),
+            (Err((exit, why)), _, _) => Err((exit, "provider", why)),
+            (_, Err(error), _) => Err((Exit::Setup, "workspace", error.to_string())),
+            (_, _, Err(why)) => Err((Exit::Setup, "setup", why)),
         };
         match parts {
-            Ok((model, folder)) => {
+            Ok((model, folder, secrets)) => {
                 let equipment = Equipment {
                     model: model.as_ref(),
                     git: &self.git,
                     source: self.source.as_ref(),
                     folder,
+                    secrets,
                 };
-                carry_out(&self.run, instance, &equipment, batch).await
+                carry_out(&self.run, instance, equipment, batch).await
             }
             Err((exit, kind, reason)) => {
                 crate::session::refuse(&self.run, instance, (exit, kind, reason))

@@ -133,14 +133,17 @@ fn place(workspace: &Path, folder: &Path) -> Result<Place, RunError> {
         let path = folder.join(name);
         std::fs::create_dir(&path).map(|()| path).map_err(RunError::Folder)
     };
+    let workspace = std::fs::canonicalize(workspace).map_err(RunError::Folder)?;
     Ok(Place {
-        workspace: std::fs::canonicalize(workspace).map_err(RunError::Folder)?,
+        git: crate::workspace::git_folders(&workspace),
+        workspace,
         home: make("home")?,
         tmp: make("tmp")?,
         read_extra: Vec::new(),
         write_extra: Vec::new(),
         marker: folder.to_string_lossy().into_owned(),
         is_disposable: false,
+        ..Place::default()
     })
 }
 

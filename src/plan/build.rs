@@ -11,8 +11,8 @@ use super::parts::{Texts, acceptance, context_entry, output, prompt, retry};
 use super::profile::{Permits, Places};
 use super::sources::{Base, Sources};
 use super::{
-    Budget, FailureAction, Instance, PlanRequest, ProjectDocs, WorkspaceKind, WorkspacePlan,
-    profile, span,
+    Budget, FailureAction, Instance, KeySource, PlanRequest, ProjectDocs, WorkspaceKind,
+    WorkspacePlan, profile, span,
 };
 use crate::policy::RuleSource;
 use crate::task::file::Run;
@@ -88,6 +88,7 @@ impl Maker<'_> {
         let (workspace, model) = (workspace?, model?);
         self.priced(&task, &model, sources);
         let (mut permits, rules) = permits?;
+        secrets_stay(&workspace, &permits, (at, sources));
         self.protect(&mut permits, &workspace, sources);
         let mut instance = Instance {
             id: task.id.value.0.clone(),
@@ -210,6 +211,27 @@ impl Maker<'_> {
                 );
                 let hint = format!("write `providers.{}.prices`", model.provider);
                 sources.complaints.push(usd.at.complain(text).with_hint(hint));
+            }
+        }
+    }
+}
+
+/// What a setup step gets as a secret is passed to no other command.
+fn secrets_stay(
+    workspace: &WorkspacePlan,
+    permits: &Permits,
+    (at, sources): (&At, &mut Sources<'_>),
+) {
+    for step in &workspace.setup {
+        for secret in &step.secrets {
+            let KeySource::Env(name) = &secret.from else { continue };
+            if permits.profile.env.pass.contains(name) {
+                let at = at.below("permissions.env.pass");
+                let text = format!(
+                    "`{name}` is a secret of the setup command at {}: no other command gets it",
+                    step.span
+                );
+                sources.complaints.push(at.complain(text));
             }
         }
     }

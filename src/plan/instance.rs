@@ -37,7 +37,7 @@ pub struct Plan {
     /// Budget of all instances together.
     pub budget: Budget,
     /// Where the keys of all providers come from, those of unselected ones too: no command gets
-    /// one (P6).
+    /// one (P6). Sources of setup secrets are among them: a command gets none but by its step.
     pub keys: Vec<KeySource>,
     /// Extra copies of reports.
     pub reports: Reports,
@@ -244,8 +244,19 @@ pub struct SetupPlan {
     pub network: crate::profile::Network,
     /// Deadline. Default 30 minutes.
     pub timeout: Duration,
+    /// Secrets that exist in this step only.
+    pub secrets: Vec<SecretPlan>,
     /// Where it stands.
     pub span: Span,
+}
+
+/// A secret of one setup command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SecretPlan {
+    /// Variable that holds it.
+    pub env: String,
+    /// Where it comes from; never the secret itself.
+    pub from: KeySource,
 }
 
 /// One cache folder.

@@ -81,7 +81,10 @@ pub fn make(request: &PlanRequest, files: &dyn Files) -> Result<Plan, Complaints
     let maker = build::Maker { request, file: &file, base: &base, inputs: &inputs };
     let instances = maker.instances(&mut sources);
     let secrets = base.providers.0.values().filter_map(|provider| provider.value.api_key.as_ref());
-    let keys = secrets.filter_map(|secret| wire::key(secret, &mut sources)).collect();
+    let mut keys: Vec<KeySource> =
+        secrets.filter_map(|secret| wire::key(secret, &mut sources)).collect();
+    let steps = instances.iter().flat_map(|instance| &instance.workspace.setup);
+    keys.extend(steps.flat_map(|step| &step.secrets).map(|secret| secret.from.clone()));
     let budget = build::run_budget(file.run.as_ref().map(|run| &run.value));
     let reports = reports(&file, request, &mut sources);
     if sources.complaints.is_empty() && instances.is_empty() {

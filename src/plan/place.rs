@@ -9,9 +9,11 @@ use super::build::Maker;
 use super::parts::{Texts, within};
 use super::sources::{Complained, Sources};
 use super::template::Place;
-use super::{CachePlan, Keep, SetupPlan, WorkspaceKind, WorkspacePlan, profile, span};
+use super::{
+    CachePlan, Keep, KeySource, SecretPlan, SetupPlan, WorkspaceKind, WorkspacePlan, profile, span,
+};
 use crate::task::union::Setup;
-use crate::task::work::{Cache, CacheMode, Dirty, KeepWhen, Kinds, Workspace};
+use crate::task::work::{Cache, CacheMode, Dirty, KeepWhen, Kinds, SetupFields, Workspace};
 use crate::task::{At, Spanned};
 
 /// Deadline of a setup command.
@@ -37,6 +39,7 @@ impl Maker<'_> {
                 run: texts.command(&fields.run, sources),
                 network: profile::network(fields.network.unwrap_or(setup_network)),
                 timeout: fields.timeout.map_or(SETUP_TIMEOUT, |it| it.0),
+                secrets: self.secrets(fields, sources),
                 span: span(&setup.at),
             }
         });
@@ -80,6 +83,27 @@ impl Maker<'_> {
             Kinds::Copy => WorkspaceKind::Copy,
             Kinds::InPlace => WorkspaceKind::InPlace,
         }
+    }
+
+    /// The secrets of a setup command. A provider's key is none: no command gets it (P6).
+    fn secrets(&self, fields: &SetupFields, sources: &mut Sources<'_>) -> Vec<SecretPlan> {
+        let mut secrets = Vec::new();
+        for secret in fields.secrets.iter().flatten() {
+            let Some(from) = super::wire::key(&secret.value.from, sources) else { continue };
+            let keys = self.base.providers.0.iter().filter_map(|(id, provider)| {
+                Some((id, provider.value.api_key.as_ref()?.value.env.as_ref()?))
+            });
+            let mut named = keys.filter(|(_, name)| from == KeySource::Env(name.value.0.clone()));
+            if let (Some((id, name)), at) = (named.next(), &secret.value.from.at) {
+                let text = format!(
+                    "`{}` is the key of provider `{}`: no command gets it",
+                    name.value.0, id.0
+                );
+                sources.complaints.push(at.complain(text));
+            }
+            secrets.push(SecretPlan { env: secret.value.env.value.0.clone(), from });
+        }
+        secrets
     }
 
     /// The folder to use, or inside a clone the working folder.

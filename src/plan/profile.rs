@@ -233,7 +233,7 @@ fn limits(spec: Option<&LimitSpec>) -> Limits {
         cpu_seconds: spec
             .cpu
             .map(|it| it.0.as_secs().saturating_add(u64::from(it.0.subsec_nanos() > 0))),
-        tmp_size: default.tmp_size,
+        tmp_size: spec.tmp_size.map(|it| it.0).or(default.tmp_size),
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod capture;
 mod family;
+mod quota;
 mod reaper;
 mod spawn;
 mod start;
@@ -23,10 +24,12 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use family::{MARKER, end_leftovers};
+pub(crate) use quota::Quota;
 pub(crate) use reaper::at;
 pub(crate) use spawn::{Order, Streams, input_pipe, pump};
 pub(crate) use start::{Confinement, run as run_starter};
 pub(crate) use starter::{Begin, INNER, Starter};
+pub(crate) use sys::{leave, split};
 pub(crate) use tree::{GRACE, Tree};
 pub(crate) use wire::Failure;
 pub use wire::Step;
@@ -220,6 +223,8 @@ pub enum Cause {
     Exited,
     /// Its deadline passed.
     TimedOut,
+    /// Its private folders took more than they may.
+    Limit,
     /// It was stopped: end of the attempt, a signal, a fault.
     Stopped,
 }

@@ -21,7 +21,7 @@ use tokio::net::unix::pipe;
 
 use super::capture::Sink;
 use super::wire::Spec;
-use super::{Launch, MARKER, ProcessError};
+use super::{Launch, MARKER, ProcessError, Quota};
 
 /// What goes with a command.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +32,8 @@ pub(crate) struct Order<'a> {
     pub(crate) limits: &'a [(u32, u64)],
     /// When the whole tree is stopped, from the start.
     pub(crate) deadline: Option<Duration>,
+    /// What stops it sooner.
+    pub(crate) quota: Option<&'a Quota>,
 }
 
 /// The standard streams of a command.

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ use super::capture::Sink;
 use super::spawn::{Order, Streams, channel, collect, duplicate, input_pipe};
 use super::starter::Starter;
 use super::wire::{Failure, FromReaper, Received, Step, ToReaper, receive};
-use super::{Capture, Cause, Ended, Launch, Output, ProcessError, Stdin, sys};
+use super::{Capture, Cause, Ended, Launch, Output, ProcessError, Quota, Stdin, sys};
 use crate::clock::Clock;
 
 /// How long output that survivors hold back is waited for after the main process ended. Ours.
@@ -53,6 +54,9 @@ pub(crate) struct Tree {
     _starter: Arc<Starter>,
     stdin: Option<pipe::Sender>,
     feeder: Option<JoinHandle<()>>,
+    watcher: Option<JoinHandle<()>>,
+    /// Whether the watcher has stopped the tree.
+    is_over: Arc<AtomicBool>,
     output: Option<Captured>,
     ended: Option<Ended>,
     is_stopping: bool,
@@ -134,6 +138,8 @@ impl Tree {
             _starter: Arc::clone(starter),
             stdin: None,
             feeder: None,
+            watcher: None,
+            is_over: Arc::default(),
             output: None,
             ended: None,
             is_stopping: false,
@@ -144,7 +150,10 @@ impl Tree {
             let next = timeout(ANSWER, tree.hear()).await.map_err(|_| tree.silent())??;
             match next {
                 Some(FromReaper::Here) => {}
-                Some(FromReaper::Started) => return Ok(tree),
+                Some(FromReaper::Started) => {
+                    tree.watch(order.quota)?;
+                    return Ok(tree);
+                }
                 Some(FromReaper::Failed(failure)) => return Err(tree.failed(failure, launch)),
                 Some(
                     FromReaper::Ready
@@ -155,6 +164,20 @@ impl Tree {
                 | None => return Err(tree.lost()),
             }
         }
+    }
+
+    /// Stops the tree when its folder takes more than it may, whether anybody waits or not.
+    fn watch(&mut self, quota: Option<&Quota>) -> Result<(), ProcessError> {
+        let (Some(quota), Some(control)) = (quota.cloned(), &self.control) else { return Ok(()) };
+        let control = duplicate(control.get_ref())?;
+        let is_over = Arc::clone(&self.is_over);
+        self.watcher = Some(tokio::spawn(async move {
+            quota.exceeded().await;
+            is_over.store(true, Ordering::Relaxed);
+            let stop = ToReaper::Stop(Duration::ZERO).encode();
+            let _ = send(control.as_raw_fd(), &stop, MsgFlags::MSG_NOSIGNAL);
+        }));
+        Ok(())
     }
 
     /// Process id of the command.
@@ -282,6 +305,8 @@ impl Tree {
                     signal: libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
                     cause: if timed_out {
                         Cause::TimedOut
+                    } else if self.is_over.load(Ordering::Relaxed) {
+                        Cause::Limit
                     } else if self.is_stopping {
                         Cause::Stopped
                     } else {
@@ -385,8 +410,8 @@ impl Tree {
 
 impl Drop for Tree {
     fn drop(&mut self) {
-        if let Some(feeder) = &self.feeder {
-            feeder.abort();
+        for task in [&self.feeder, &self.watcher].into_iter().flatten() {
+            task.abort();
         }
         // The end of what we send is the order to kill; the workspace must not be touched before it
         // is carried out, so this waits, in the usual case less than a millisecond.

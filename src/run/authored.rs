@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use super::secret::{Secret, cut};
 use super::{Run, Signal, record};
 use crate::approval::{self, Span};
 use crate::plan::Command;
@@ -37,6 +38,8 @@ pub struct Authored<'a> {
     pub cwd: &'a Path,
     /// Environment.
     pub env: &'a BTreeMap<String, String>,
+    /// Secrets in `env`, which are cut out of what is kept.
+    pub secrets: &'a [Secret],
     /// Deadline.
     pub timeout: Duration,
 }
@@ -64,10 +67,10 @@ pub enum AuthoredError {
     /// It can't be written down.
     #[error(transparent)]
     Record(#[from] TranscriptError),
-    /// Its log has no place.
-    #[error("failed to make a log file in {}", path.display())]
+    /// Its log has no place, or can't be read.
+    #[error("failed to make or read a log file at `{}`", path.display())]
     Log {
-        /// Folder.
+        /// Folder or file.
         path: PathBuf,
         /// Cause.
         #[source]
@@ -105,9 +108,22 @@ impl Authored<'_> {
             }
             Err(error) => return Err(error.into()),
         };
-        let blob = run.transcript.blob_file(&log)?;
+        let (output, blob) = self.keep(run, output, &log)?;
         run.transcript.append(scope, record::process_ended(&ended, Some(blob.clone()), None))?;
         Ok(AuthoredDone { ended, output, log: blob })
+    }
+
+    /// Puts the log beside the transcript, without the secrets, and the same for what is shown.
+    fn keep(&self, run: &Run, output: Output, log: &Path) -> Result<(Output, Blob), AuthoredError> {
+        if self.secrets.is_empty() {
+            return Ok((output, run.transcript.blob_file(log)?));
+        }
+        // The log is whole where head and tail may each have a part of a secret.
+        let text = std::fs::read(log)
+            .map_err(|source| AuthoredError::Log { path: log.to_path_buf(), source })?;
+        let text = cut(text, self.secrets);
+        let blob = run.transcript.blob(&text)?;
+        Ok((Output { head: text, ..Output::default() }, blob))
     }
 
     /// A command that could not be started has failed, with the code that a shell gives.

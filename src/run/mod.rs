@@ -5,11 +5,13 @@
 
 mod authored;
 pub(crate) mod record;
+mod secret;
 mod stop;
 
 use std::path::PathBuf;
 
 pub use authored::{Authored, AuthoredDone, AuthoredError};
+pub use secret::Secret;
 pub use stop::{Signal, Stop, Stopped};
 
 use crate::clock::Clock;

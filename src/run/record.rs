@@ -29,6 +29,7 @@ pub(crate) fn process_ended(ended: &Ended, log: Option<Blob>, session: Option<u3
         cause: match ended.cause {
             Cause::Exited => "exited",
             Cause::TimedOut => "timed-out",
+            Cause::Limit => "limit",
             Cause::Stopped => "stopped",
         }
         .to_owned(),

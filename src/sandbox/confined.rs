@@ -135,7 +135,8 @@ impl Sandbox {
         limits: &'a [(u32, u64)],
         deadline: Option<Duration>,
     ) -> Order<'a> {
-        Order { marker: &self.inner.place.marker, limits, deadline }
+        let quota = self.inner.quota.as_ref();
+        Order { marker: &self.inner.place.marker, limits, deadline, quota }
     }
 
     /// Resource limits by the kernel's number. No core dumps, ever: they would hold what the
@@ -143,9 +144,11 @@ impl Sandbox {
     pub(super) fn limits(&self) -> Vec<(u32, u64)> {
         use nix::libc;
         let limits = &self.inner.profile.limits;
+        // The address space is a poor measure of memory: used only where there is no better one.
+        let memory = limits.memory.filter(|_| !self.inner.facts.groups.memory);
         let named = [
             (libc::RLIMIT_NPROC, limits.processes),
-            (libc::RLIMIT_AS, limits.memory),
+            (libc::RLIMIT_AS, memory),
             (libc::RLIMIT_NOFILE, limits.open_files),
             (libc::RLIMIT_FSIZE, limits.file_size),
             (libc::RLIMIT_CPU, limits.cpu_seconds),

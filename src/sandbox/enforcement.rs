@@ -22,7 +22,7 @@ pub(super) fn decide(
         Kind::Landlock | Kind::Narrow(_) => confined(facts, profile, kind),
         Kind::Namespaces => namespaced(facts, profile),
     };
-    items.insert("limits", limits(host));
+    items.insert("limits", limits(host, profile, facts));
     items.insert("environment", environment(profile));
     if !matches!(kind, Kind::Open(_)) {
         items.insert("protected", protected(profile, place, kind));
@@ -81,9 +81,18 @@ fn namespaced(facts: &Facts, profile: &Profile) -> BTreeMap<&'static str, Level>
         Network::Full => network(Network::Full),
     };
     let sockets = if facts.sockets.is_empty() {
-        "no socket of the host was within reach; one made later would be"
+        "no socket of the host was within reach; one made later outside the usual folders would be"
     } else {
-        "the host's sockets are masked; one made later would be reachable"
+        "the host's sockets and their usual folders are masked; one made later elsewhere would be \
+         reachable"
+    };
+    let processes = if facts.has_outer_proc {
+        partial(
+            "process namespace, seccomp",
+            "a fresh /proc is refused here, so ids and command lines of other processes can be read",
+        )
+    } else {
+        full("process namespace, seccomp")
     };
     BTreeMap::from([
         ("write", full("mounts and landlock")),
@@ -91,7 +100,7 @@ fn namespaced(facts: &Facts, profile: &Profile) -> BTreeMap<&'static str, Level>
         ("network", network),
         ("unix-sockets", partial("mounts", sockets)),
         ("signals", full("process namespace and landlock")),
-        ("processes", full("process namespace, seccomp")),
+        ("processes", processes),
         ("secrets", full("process namespace, landlock, environment and an undumpable runner")),
         ("kill-on-exit", full("process namespace")),
         ("set-id", full("mounts, seccomp and no_new_privs")),
@@ -128,9 +137,19 @@ fn unix_sockets(unix: UnixSockets, network: Network, has_scopes: bool) -> Level 
     }
 }
 
-fn limits(host: &Host) -> Level {
-    if host.uid == 0 {
-        partial("rlimit", "for uid 0 the kernel does not enforce the number of processes")
+fn limits(host: &Host, profile: &Profile, facts: &Facts) -> Level {
+    if facts.groups.processes {
+        full(if facts.groups.memory {
+            "cgroup and rlimit"
+        } else {
+            "cgroup (processes) and rlimit"
+        })
+    } else if host.uid == 0 && profile.limits.processes.is_some() {
+        partial(
+            "rlimit",
+            "for uid 0 the kernel does not enforce the number of processes, and no cgroup of ours \
+             can be made",
+        )
     } else {
         full("rlimit")
     }

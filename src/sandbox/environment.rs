@@ -4,6 +4,8 @@
 //! Knows nothing of who runs it.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 
 use super::{Host, Place};
 use crate::process::MARKER;
@@ -114,7 +116,7 @@ pub fn environment(
             toolchains_below_home(&mut env, host);
         }
     }
-    let mut put = |name: &str, path: &std::path::Path| {
+    let mut put = |name: &str, path: &Path| {
         env.insert(name.to_owned(), path.to_string_lossy().into_owned());
     };
     put("HOME", &place.home);
@@ -126,9 +128,27 @@ pub fn environment(
     }
     env.remove("XDG_RUNTIME_DIR");
     env.extend(policy.set.iter().map(|(name, value)| (name.clone(), value.clone())));
+    if is_of_another(&place.workspace, place.owner.map_or(host.uid, |(uid, _)| uid)) {
+        trust_folders(&mut env);
+    }
     env.insert(MARKER.to_owned(), place.marker.clone());
     env.retain(|name, _| !secret_names.contains(name));
     env
+}
+
+/// Whether somebody else than `uid` owns `folder`. Git refuses to work there unless it is told:
+/// `safe.directory` of git-config(1).
+fn is_of_another(folder: &Path, uid: u32) -> bool {
+    std::fs::metadata(folder).is_ok_and(|facts| facts.uid() != uid)
+}
+
+/// Lets git work in folders of other users: `GIT_CONFIG_COUNT` of git(1), behind what is there. What
+/// their configuration could start is confined as the command is.
+fn trust_folders(env: &mut BTreeMap<String, String>) {
+    let count: u32 = env.get("GIT_CONFIG_COUNT").and_then(|count| count.parse().ok()).unwrap_or(0);
+    env.insert(format!("GIT_CONFIG_KEY_{count}"), "safe.directory".to_owned());
+    env.insert(format!("GIT_CONFIG_VALUE_{count}"), "*".to_owned());
+    env.insert("GIT_CONFIG_COUNT".to_owned(), count.saturating_add(1).to_string());
 }
 
 fn toolchains_below_home(env: &mut BTreeMap<String, String>, host: &Host) {
@@ -188,6 +208,7 @@ mod tests {
             write_extra: Vec::new(),
             marker: "/p".to_owned(),
             is_disposable: true,
+            ..Place::default()
         }
     }
 

@@ -4,12 +4,13 @@
 //! sets a confinement up and starts commands in it; a trial is such a command and says what is not
 //! as it should be.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use nix::errno::Errno;
@@ -32,9 +33,9 @@ pub fn inner_stage(args: &[OsString]) -> Option<ExitCode> {
     }
     match rest {
         [] => Some(run_starter(&mut linux::Chosen::default())),
-        [mode, network, tier, roots @ ..] if mode == TRIAL => {
+        [mode, network, tier, places @ ..] if mode == TRIAL => {
             let is_open = network == "full";
-            Some(trial((is_open, tier == NAMESPACES), roots))
+            Some(trial((is_open, tier == NAMESPACES), &Tried::read(places)))
         }
         _ => Some(ExitCode::FAILURE),
     }
@@ -43,15 +44,56 @@ pub fn inner_stage(args: &[OsString]) -> Option<ExitCode> {
 /// Fourth argument of a trial in namespaces.
 const NAMESPACES: &str = "namespaces";
 
-/// Arguments of a trial with this network, in this tier, with these writable roots.
+/// Begins a line that says what is so, not what is missing.
+pub(super) const NOTE: &str = "note";
+
+/// The note that /proc is not this process namespace's.
+pub(super) const OUTER_PROC: &str = "outer-proc";
+
+/// Places that a trial tries out; absolute.
+#[derive(Debug, Default)]
+pub(super) struct Tried {
+    /// Must be writable.
+    pub(super) roots: Vec<PathBuf>,
+    /// Must not be writable.
+    pub(super) protected: Vec<PathBuf>,
+    /// Must be neither readable nor listed.
+    pub(super) denied: Vec<PathBuf>,
+}
+
+impl Tried {
+    fn write(&self) -> impl Iterator<Item = String> {
+        let named = |kind: char, paths: &[PathBuf]| -> Vec<String> {
+            paths.iter().map(|path| format!("{kind}{}", path.display())).collect()
+        };
+        let all = [named('w', &self.roots), named('p', &self.protected), named('d', &self.denied)];
+        all.into_iter().flatten()
+    }
+
+    fn read(arguments: &[OsString]) -> Self {
+        let mut tried = Self::default();
+        for argument in arguments {
+            let Some((kind, path)) = argument.as_bytes().split_first() else { continue };
+            let path = PathBuf::from(OsStr::from_bytes(path));
+            match kind {
+                b'w' => tried.roots.push(path),
+                b'p' => tried.protected.push(path),
+                _ => tried.denied.push(path),
+            }
+        }
+        tried
+    }
+}
+
+/// Arguments of a trial with this network, in this tier.
 pub(super) fn trial_arguments(
     network: Network,
     has_namespaces: bool,
-    roots: &[String],
+    tried: &Tried,
 ) -> Vec<String> {
     let tier = if has_namespaces { NAMESPACES } else { "landlock" };
     let fixed = ["horseman", INNER, TRIAL, network.name(), tier];
-    fixed.into_iter().map(str::to_owned).chain(roots.iter().cloned()).collect()
+    fixed.into_iter().map(str::to_owned).chain(tried.write()).collect()
 }
 
 /// What of the outside is still there, seen from namespaces of its own.
@@ -69,11 +111,44 @@ fn outside(is_open: bool) -> Vec<(&'static str, String)> {
             found.push(("network", format!("the loopback does not work: {error}")));
         }
     }
+    found.extend(processes());
     found
 }
 
+/// What of other processes is seen.
+fn processes() -> Option<(&'static str, String)> {
+    let own = fs::read_link("/proc/self").ok().and_then(|link| link.to_str()?.parse::<u32>().ok());
+    if own != Some(std::process::id()) {
+        return Some((NOTE, OUTER_PROC.to_owned()));
+    }
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    // Beside this process there is only the reaper, which is the first.
+    let other = ids.find(|id| ![Some(1), own].contains(&Some(*id)))?;
+    Some(("processes", format!("a process that is not of this command is seen: {other}")))
+}
+
+/// Whether something could be written there. A file without a name: nothing is left behind,
+/// whatever happens.
+fn write_at(path: &Path) -> io::Result<()> {
+    let mut how = OpenOptions::new();
+    how.write(true).mode(0o600);
+    if path.is_dir() {
+        how.custom_flags(libc::O_TMPFILE);
+    }
+    match how.open(path) {
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+/// Whether something can be read there.
+fn is_readable(path: &Path) -> bool {
+    if path.is_dir() { fs::read_dir(path).is_ok() } else { fs::File::open(path).is_ok() }
+}
+
 /// Prints a line `item<TAB>reason` for each thing that is not in force.
-fn trial((is_open, has_namespaces): (bool, bool), roots: &[OsString]) -> ExitCode {
+fn trial((is_open, has_namespaces): (bool, bool), tried: &Tried) -> ExitCode {
     let mut text = String::new();
     let mut say = |item: &str, why: &str| text.extend([item, "\t", why, "\n"]);
     // Its own name is a file that this process owns and that no ruleset of ours grants.
@@ -101,15 +176,16 @@ fn trial((is_open, has_namespaces): (bool, bool), roots: &[OsString]) -> ExitCod
             say(item, why);
         }
     }
-    for root in roots.iter().map(Path::new).filter(|root| root.is_dir()) {
-        // A file without a name: nothing is left behind, whatever happens.
-        let tried =
-            OpenOptions::new().write(true).custom_flags(libc::O_TMPFILE).mode(0o600).open(root);
-        let errno = tried.err().and_then(|error| error.raw_os_error());
-        if let Some(errno) = errno.filter(|errno| *errno != libc::EOPNOTSUPP) {
-            let cause = io::Error::from_raw_os_error(errno);
-            say("write", &format!("the root `{}` is not writable: {cause}", root.display()));
+    for root in tried.roots.iter().filter(|root| root.is_dir()) {
+        if let Err(error) = write_at(root) {
+            say("write", &format!("the root `{}` is not writable: {error}", root.display()));
         }
+    }
+    for path in tried.protected.iter().filter(|path| write_at(path).is_ok()) {
+        say("protected", &format!("`{}` could be opened for writing", path.display()));
+    }
+    for path in tried.denied.iter().filter(|path| is_readable(path)) {
+        say("read", &format!("`{}` could be read", path.display()));
     }
     match io::stdout().write_all(text.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,

@@ -93,6 +93,7 @@ pub(crate) fn layout(host: &Host, profile: &Profile, place: &Place, homes: &[Pat
         write,
         denied: denied(host, homes),
         hidden: profile.deny_read.iter().map(|path| absolute(path, place)).collect(),
+        sockets: profile.unix_sockets.clone(),
         private: PRIVATE.map(|at| (PathBuf::from(at), place.tmp.clone())).into(),
         ..Layout::default()
     };
@@ -222,6 +223,7 @@ mod tests {
             write_extra: Vec::new(),
             marker: "/s".to_owned(),
             is_disposable,
+            ..Place::default()
         };
         layout(&host, profile, &place, &[])
     }

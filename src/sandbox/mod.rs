@@ -3,6 +3,7 @@
 //! In: a [`Cleared`] action and the attempt's [`Profile`]. Out: [`Confined`], which alone starts a
 //! process, and the [`Enforcement`]. Knows nothing of models, sessions or the transcript's files.
 
+mod carve;
 mod confined;
 mod enforcement;
 mod enumerate;
@@ -10,6 +11,7 @@ mod environment;
 mod inner;
 mod layout;
 mod linux;
+mod owner;
 mod places;
 mod probe;
 mod proxy;
@@ -38,10 +40,11 @@ pub(crate) use crate::process::{input_pipe, pump};
 
 use crate::approval::Cleared;
 use crate::policy::Action;
-use crate::process::{Launch, Starter};
-use crate::profile::{Network, Profile, SandboxMode};
+use crate::process::{Launch, Quota, Starter};
+use crate::profile::{Network, Profile};
 use crate::transcript::event::Enforcement;
 use layout::Layout;
+use linux::cgroup::{Group, Most};
 use linux::landlock::Fence;
 use linux::namespaces::Plan;
 use linux::seccomp::UnixSockets;
@@ -61,7 +64,7 @@ pub struct Host {
 }
 
 /// Folders of one attempt; absolute, existing.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// Working tree.
     pub workspace: PathBuf,
@@ -77,6 +80,26 @@ pub struct Place {
     pub marker: String,
     /// Whether the workspace is a clone or copy: nothing in it needs a carve-out.
     pub is_disposable: bool,
+    /// Git folders and files of an in-place workspace, wherever they lie: its `.git`, what that
+    /// names, those of its submodules. Read-only unless `write` names them.
+    pub git: Vec<PathBuf>,
+    /// User and group that commands run as; `None`: the runner's own. The private folders belong
+    /// to them.
+    pub owner: Option<(u32, u32)>,
+    /// What the workspace shows, when it is laid over a folder.
+    pub overlay: Option<Overlay>,
+}
+
+/// A folder that commands see with their own changes, which lie elsewhere: overlayfs. All absolute,
+/// existing, `upper` and `work` empty or of an earlier mount, on one file system.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Overlay {
+    /// The folder; it isn't changed.
+    pub lower: PathBuf,
+    /// Where changes go.
+    pub upper: PathBuf,
+    /// Private to the kernel.
+    pub work: PathBuf,
 }
 
 /// Why a command can't be confined, started or driven. Never a command's output.
@@ -171,6 +194,8 @@ struct Inner {
     facts: Arc<Facts>,
     kind: Kind,
     enforcement: Enforcement,
+    /// What limits the private temporary folder.
+    quota: Option<Quota>,
     /// Ruleset and filter, made at the first use; made again when a root is another folder.
     prepared: Mutex<Option<Arc<Prepared>>>,
 }
@@ -196,11 +221,14 @@ struct Prepared {
     setup: Vec<u8>,
     fds: Vec<OwnedFd>,
     starter: OnceCell<Arc<Starter>>,
+    /// Goes after the starter, which is in it.
+    #[expect(dead_code, reason = "held for its end")]
+    group: Option<Group>,
 }
 
 impl Prepared {
     fn new(roots: Vec<Option<(u64, u64)>>, setup: Vec<u8>, fds: Vec<OwnedFd>) -> Self {
-        Self { roots, setup, fds, starter: OnceCell::new() }
+        Self { roots, setup, fds, starter: OnceCell::new(), group: None }
     }
 }
 
@@ -278,7 +306,20 @@ impl Sandbox {
     ) -> Self {
         let enforcement = enforcement::decide(&host, &profile, &place, (&facts, &kind));
         let prepared = Mutex::new(None);
-        Self { inner: Arc::new(Inner { host, profile, place, facts, kind, enforcement, prepared }) }
+        let most = profile.limits.tmp_size.filter(|_| is_attempt(&kind));
+        let quota = most.map(|most| Quota { folder: place.tmp.clone(), most });
+        Self {
+            inner: Arc::new(Inner {
+                host,
+                profile,
+                place,
+                facts,
+                kind,
+                enforcement,
+                quota,
+                prepared,
+            }),
+        }
     }
 
     /// Confines a cleared command: the only maker of a [`Confined`].
@@ -345,23 +386,45 @@ impl Sandbox {
         Ok(Prepared::new(roots, linux::encode_landlock(keep, &filter), vec![ruleset]))
     }
 
+    /// The layout with the protected paths that are there.
+    fn carved(&self, layout: &Layout) -> Result<Layout, SandboxError> {
+        let Inner { profile, place, .. } = &*self.inner;
+        let mut layout = layout.clone();
+        layout.protected.extend(carve::protected(profile, place)?);
+        Ok(layout)
+    }
+
     fn prepare_namespaces(
         &self,
         layout: &Layout,
         roots: Vec<Option<(u64, u64)>>,
     ) -> Result<Prepared, SandboxError> {
         let Inner { host, profile, place, facts, .. } = &*self.inner;
-        let found = Found { denied: denied(layout)?, sockets: facts.sockets.clone() };
+        let layout = &self.carved(layout)?;
+        let found = Found {
+            denied: denied(layout)?,
+            sockets: facts.sockets.clone(),
+            socket_folders: reach::folders(host),
+        };
         let mut kept = vec![host.binary.clone(), place.workspace.clone()];
+        kept.extend(reach::RESOLVER.iter().map(PathBuf::from));
         kept.extend(place.read_extra.iter().cloned());
         kept.extend(profile.read.iter().flatten().cloned());
         let kept = real_roots(&kept);
-        let mut layout = layout.clone();
-        if profile.mode == SandboxMode::WorkspaceWrite && !place.is_disposable {
-            layout.protected.extend(protected(&profile.protected, &place.workspace)?);
+        let owner = owner::needed(host, profile, place);
+        if let Some(owner) = owner {
+            let folders = [&place.home, &place.tmp].into_iter().chain(&place.write_extra);
+            folders.for_each(|folder| owner::give(folder, owner));
         }
-        let layout = &layout;
+        let group = Group::make(groups_limits(profile));
+        if group.as_ref().map(Group::holds).unwrap_or_default() != facts.groups {
+            let why = "the control group that the trial had can't be made again".to_owned();
+            let items = vec![("limits".to_owned(), why)];
+            return Err(SandboxError::Unenforceable { items, hint: String::new() });
+        }
         let plan = Plan {
+            group: group.as_ref().map(Group::door),
+            owner,
             places: places::places(layout, &found, &kept),
             own_network: profile.network != Network::Full,
             doors: Vec::new(),
@@ -371,8 +434,18 @@ impl Sandbox {
         };
         let read = real_roots(&layout.read);
         let ruleset = linux::landlock::ruleset(facts.abi(), Fence::Open, &read, &layout.write)?;
-        Ok(Prepared::new(roots, linux::encode_namespaces(&plan), vec![ruleset]))
+        let prepared = Prepared::new(roots, linux::encode_namespaces(&plan), vec![ruleset]);
+        Ok(Prepared { group, ..prepared })
     }
+}
+
+fn is_attempt(kind: &Kind) -> bool {
+    matches!(kind, Kind::Landlock | Kind::Namespaces)
+}
+
+/// What of the limits a control group can hold.
+fn groups_limits(profile: &Profile) -> Most {
+    Most { processes: profile.limits.processes, memory: profile.limits.memory }
 }
 
 /// Bytes of `/dev/shm` when the profile sets no limit; ours.
@@ -380,24 +453,6 @@ const SHM: u64 = 2 << 30;
 
 fn real_roots(roots: &[PathBuf]) -> Vec<PathBuf> {
     roots.iter().filter_map(|root| fs::canonicalize(root).ok()).collect()
-}
-
-/// What the globs of protected paths name in a workspace. A glob for all that lies below another's
-/// path is that path.
-fn protected(globs: &[String], workspace: &Path) -> Result<Vec<PathBuf>, SandboxError> {
-    let mut found = Vec::new();
-    for glob in globs {
-        let is_covered =
-            glob.strip_suffix("/**").is_some_and(|base| globs.iter().any(|g| g == base));
-        if !is_covered {
-            let pattern = format!("{}/{glob}", workspace.display());
-            found.extend(enumerate::find(&pattern).map_err(|why| SandboxError::Unenforceable {
-                items: vec![("protected".to_owned(), why)],
-                hint: String::new(),
-            })?);
-        }
-    }
-    Ok(found)
 }
 
 /// The unreadable places of a layout, looked up.

@@ -11,12 +11,13 @@ use std::time::Duration;
 use nix::errno::Errno;
 use tokio::time::timeout;
 
-use super::inner::trial_arguments;
+use super::inner::{NOTE, OUTER_PROC, Tried, trial_arguments};
+use super::linux::cgroup::{Group, Holds};
 use super::linux::landlock::OLDEST;
 use super::linux::seccomp::UnixSockets;
 use super::{Host, Kind, Place, Sandbox, SandboxError, linux, reach};
 use crate::process::{Capture, Launch, ProcessError, Stdin, Step, Tree};
-use crate::profile::{Network, Profile, SandboxMode, Tier};
+use crate::profile::{Profile, SandboxMode, Tier};
 
 /// How long the trial may take. It takes a few milliseconds; a loaded machine gets its time.
 const TRIAL_TIME: Duration = Duration::from_secs(20);
@@ -30,6 +31,10 @@ pub struct Facts {
     pub homes: Vec<PathBuf>,
     /// Unix sockets of the host that this user can connect to.
     pub sockets: Vec<PathBuf>,
+    /// Whether a trial in namespaces had to keep the /proc of the host.
+    pub has_outer_proc: bool,
+    /// Which limits a control group holds; found out for namespaces alone.
+    pub(crate) groups: Holds,
 }
 
 impl Facts {
@@ -61,7 +66,7 @@ fn cheap_facts() -> Facts {
     let mut homes = vec![PathBuf::from("/root")];
     let entries = fs::read_dir("/home").into_iter().flatten().flatten();
     homes.extend(entries.filter(|e| e.file_type().is_ok_and(|k| k.is_dir())).map(|e| e.path()));
-    Facts { landlock, homes, sockets: Vec::new() }
+    Facts { landlock, homes, sockets: Vec::new(), has_outer_proc: false, groups: Holds::default() }
 }
 
 /// Why Landlock can't be the tier here; `None` when it can.
@@ -80,9 +85,35 @@ const HINT: &str = "run on Linux 6.2 or later with `landlock` among the security
                     parameter `lsm=`), and, in a container, with an engine whose filter lets \
                     `landlock_*` through (Docker 23 or later); `horseman doctor` shows what is there";
 
-const NAMESPACES_HINT: &str = "allow unprivileged user namespaces (sysctl `user.max_user_namespaces` above 0; on Ubuntu \
-     `kernel.apparmor_restrict_unprivileged_userns=0` or a profile with `userns,` for the binary; in \
-     a container a seccomp profile that allows them), or use `tier: auto`";
+/// What the operator can do so that namespaces work here.
+fn namespaces_hint(failed: Option<(Step, i32)>) -> String {
+    let is = |file: &str, value: &str| {
+        fs::read_to_string(Path::new("/proc/sys").join(file)).is_ok_and(|text| text.trim() == value)
+    };
+    let what = match failed {
+        _ if is("kernel/apparmor_restrict_unprivileged_userns", "1") => {
+            "AppArmor restricts user namespaces: set sysctl \
+             `kernel.apparmor_restrict_unprivileged_userns=0`, or load a profile with `userns,` for \
+             our binary"
+        }
+        _ if is("kernel/unprivileged_userns_clone", "0") => {
+            "set sysctl `kernel.unprivileged_userns_clone=1`"
+        }
+        Some((Step::Namespaces, nix::libc::ENOSPC | nix::libc::EUSERS)) => {
+            "raise sysctl `user.max_user_namespaces` and its like"
+        }
+        Some((Step::Namespaces, nix::libc::EPERM)) => {
+            "in a container use a seccomp profile that allows `unshare` and `mount`; in a chroot, and \
+             inside another sandbox, there is no way"
+        }
+        Some((_, nix::libc::ENOSYS)) => "Linux 5.12 or later is needed",
+        Some((Step::Mounts, nix::libc::EPERM | nix::libc::EACCES)) => {
+            "in a container use a profile of AppArmor or SELinux that allows `mount`"
+        }
+        _ => return String::new(),
+    };
+    format!("{what}; or use `tier: auto`")
+}
 
 /// The sandbox of an attempt.
 pub(super) async fn attempt(
@@ -111,8 +142,8 @@ pub(super) async fn attempt(
         return Ok(open(&format!("{why}; `require_sandbox` is false")));
     }
     let facts = Arc::new(facts);
-    let make = |kind| {
-        let parts = (Arc::clone(&facts), kind);
+    let make = |facts: &Arc<Facts>, kind| {
+        let parts = (Arc::clone(facts), kind);
         Sandbox::new(Arc::clone(&host), profile.clone(), place.clone(), parts)
     };
     if let Some(why) = lack {
@@ -121,25 +152,37 @@ pub(super) async fn attempt(
     }
     let mut refused = Vec::new();
     if profile.tier != Tier::Landlock {
-        let sandbox = make(Kind::Namespaces);
+        // Gone with the statement.
+        let groups = Group::make(super::groups_limits(profile))
+            .as_ref()
+            .map(Group::holds)
+            .unwrap_or_default();
+        let facts = Arc::new(Facts { groups, ..(*facts).clone() });
+        let sandbox = make(&facts, Kind::Namespaces);
+        let mut failed = None;
         refused = missing(&sandbox);
         if refused.is_empty() {
-            refused = trial(&sandbox).await?;
+            let outcome = trial(&sandbox).await?;
+            if outcome.items.is_empty() && outcome.has_outer_proc {
+                let facts = Arc::new(Facts { has_outer_proc: true, ..(*facts).clone() });
+                return Ok(make(&facts, Kind::Namespaces));
+            }
+            (refused, failed) = (outcome.items, outcome.failed);
         }
         if refused.is_empty() {
             return Ok(sandbox);
         }
+        if profile.tier == Tier::Namespaces {
+            let hint = namespaces_hint(failed);
+            return Err(SandboxError::Unenforceable { items: refused, hint });
+        }
     }
-    if profile.tier == Tier::Namespaces {
-        let hint = NAMESPACES_HINT.to_owned();
-        return Err(SandboxError::Unenforceable { items: refused, hint });
-    }
-    let sandbox = make(Kind::Landlock);
+    let sandbox = make(&facts, Kind::Landlock);
     let mut items = sandbox.layout().conflicts;
     let hint = hint(&items);
     items.extend(missing(&sandbox));
     if items.is_empty() {
-        items = trial(&sandbox).await?;
+        items = trial(&sandbox).await?.items;
     }
     if items.is_empty() {
         return Ok(sandbox);
@@ -169,6 +212,7 @@ pub(super) fn narrow(
         write_extra: Vec::new(),
         marker: marker.to_owned(),
         is_disposable: true,
+        ..Place::default()
     };
     let sandbox =
         Sandbox::new(Arc::new(host.clone()), Profile::default(), place, (Arc::new(facts), kind));
@@ -212,16 +256,63 @@ fn hint(items: &[(String, String)]) -> String {
     }
 }
 
-/// Runs our own binary inside and returns what it found missing.
-async fn trial(sandbox: &Sandbox) -> Result<Vec<(String, String)>, SandboxError> {
+/// What a trial showed.
+#[derive(Debug, Default)]
+struct Outcome {
+    /// Policy item and reason; empty when all is in force.
+    items: Vec<(String, String)>,
+    /// The step that failed and its error number, when the trial didn't even start.
+    failed: Option<(Step, i32)>,
+    has_outer_proc: bool,
+}
+
+impl Outcome {
+    fn of(item: &str, why: String) -> Self {
+        Self { items: vec![(item.to_owned(), why)], ..Self::default() }
+    }
+
+    /// Reads the lines that the trial printed.
+    fn read(text: &str) -> Self {
+        let mut outcome = Self::default();
+        for (item, why) in text.lines().filter_map(|line| line.split_once('\t')) {
+            if item == NOTE {
+                outcome.has_outer_proc |= why == OUTER_PROC;
+            } else {
+                outcome.items.push((item.to_owned(), why.to_owned()));
+            }
+        }
+        outcome
+    }
+}
+
+/// Most places of a kind that a trial tries out. Ours; a profile names a few.
+const TRIED: usize = 32;
+
+/// What a trial looks at. Only mounts take places out of a writable or readable root.
+fn tried(sandbox: &Sandbox) -> Result<Tried, SandboxError> {
+    let layout = sandbox.layout();
+    let roots = layout.write.clone();
+    if sandbox.inner.kind != Kind::Namespaces {
+        return Ok(Tried { roots, ..Tried::default() });
+    }
+    let layout = sandbox.carved(&layout)?;
+    let is_granted = |path: &PathBuf| layout.write.iter().any(|root| root.starts_with(path));
+    let there = |paths: Vec<PathBuf>| -> Vec<PathBuf> {
+        let paths = paths.into_iter().filter(|path| !path.starts_with("/dev") && path.exists());
+        paths.filter(|path| !is_granted(path)).take(TRIED).collect()
+    };
+    let denied = super::denied(&layout)?.into_iter().collect();
+    Ok(Tried { roots, protected: there(layout.protected.clone()), denied: there(denied) })
+}
+
+/// Runs our own binary inside and returns what it found.
+async fn trial(sandbox: &Sandbox) -> Result<Outcome, SandboxError> {
     let prepared = sandbox.prepared()?;
     let inner = &sandbox.inner;
-    let roots: Vec<String> =
-        sandbox.layout().write.iter().map(|root| root.to_string_lossy().into_owned()).collect();
-    let network: Network = inner.profile.network;
+    let has_namespaces = inner.kind == Kind::Namespaces;
     let launch = Launch {
         program: inner.host.binary.clone(),
-        argv: trial_arguments(network, inner.kind == Kind::Namespaces, &roots),
+        argv: trial_arguments(inner.profile.network, has_namespaces, &tried(sandbox)?),
         cwd: inner.place.workspace.clone(),
         env: std::collections::BTreeMap::new(),
     };
@@ -237,10 +328,12 @@ async fn trial(sandbox: &Sandbox) -> Result<Vec<(String, String)>, SandboxError>
     let mut tree = match started {
         Ok(tree) => tree,
         Err(ProcessError::Setup { step, source, .. }) => {
-            return Ok(vec![(item_of(step).to_owned(), format!("{}: {source}", step.name()))]);
+            let why = format!("{}: {source}", step.name());
+            let failed = Some((step, source.raw_os_error().unwrap_or(0)));
+            return Ok(Outcome { failed, ..Outcome::of(item_of(step), why) });
         }
         Err(error @ (ProcessError::NotFound { .. } | ProcessError::NotExecutable { .. })) => {
-            return Ok(vec![("read".to_owned(), format!("our own binary: {error} inside"))]);
+            return Ok(Outcome::of("read", format!("our own binary: {error} inside")));
         }
         Err(error) => return Err(error.into()),
     };
@@ -252,13 +345,9 @@ async fn trial(sandbox: &Sandbox) -> Result<Vec<(String, String)>, SandboxError>
             || format!("it did not end within {} s", TRIAL_TIME.as_secs()),
             |ended| format!("exit code {:?}, signal {:?}", ended.exit_code, ended.signal),
         );
-        return Ok(vec![("sandbox".to_owned(), format!("the trial run failed: {how}"))]);
+        return Ok(Outcome::of("sandbox", format!("the trial run failed: {how}")));
     }
-    Ok(output
-        .lines()
-        .filter_map(|line| line.split_once('\t'))
-        .map(|(item, why)| (item.to_owned(), why.to_owned()))
-        .collect())
+    Ok(Outcome::read(&output))
 }
 
 /// The policy item that falls with a step.

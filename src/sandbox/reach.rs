@@ -23,6 +23,41 @@ const ENTRIES: usize = 20_000;
 /// Flag of a listening socket in `/proc/net/unix`: `__SO_ACCEPTCON`, linux/net.h.
 const LISTENS: &str = "00010000";
 
+/// Folders that hold sockets of services and little else; a socket that is made in one later is out
+/// of reach with the folder.
+const SERVICES: [&str; 15] = [
+    "/run/avahi-daemon",
+    "/run/buildkit",
+    "/run/containerd",
+    "/run/crio",
+    "/run/cups",
+    "/run/dbus",
+    "/run/docker",
+    "/run/libvirt",
+    "/run/mysqld",
+    "/run/pcscd",
+    "/run/podman",
+    "/run/postgresql",
+    "/run/systemd",
+    "/run/tailscale",
+    "/run/user",
+];
+
+/// Below a folder of sockets, what names are looked up with: resolv.conf(5) may lead there.
+pub(crate) const RESOLVER: [&str; 2] =
+    ["/run/systemd/resolve/stub-resolv.conf", "/run/systemd/resolve/resolv.conf"];
+
+/// The folders of sockets that there are; real paths.
+pub(crate) fn folders(host: &Host) -> Vec<PathBuf> {
+    let own = host.env.get("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+    let all = SERVICES.iter().map(PathBuf::from).chain(own);
+    let real = all.filter_map(|folder| fs::canonicalize(folder).ok());
+    // A variable that names a folder near the root would hide the host.
+    let found: BTreeSet<PathBuf> =
+        real.filter(|folder| folder.is_dir() && folder.components().count() > 2).collect();
+    found.into_iter().collect()
+}
+
 /// Finds the sockets outside `own`, which are the attempt's folders.
 pub(crate) fn sockets(host: &Host, own: &[&Path]) -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = FOLDERS.iter().map(PathBuf::from).collect();

@@ -12,7 +12,7 @@ use crate::model::{Item, Model};
 use crate::plan::{Before, FailureAction, Instance, Wire};
 use crate::policy::{Grounds, Policy};
 use crate::profile::SandboxMode;
-use crate::run::{Run, record};
+use crate::run::{Run, Secret, record};
 use crate::transcript::{Event, Scope};
 use crate::workspace::{Git, Source};
 
@@ -43,6 +43,8 @@ pub struct Equipment<'a> {
     pub source: Option<&'a Rc<Source>>,
     /// Private folder of the instance; absolute.
     pub folder: PathBuf,
+    /// Secrets of each setup step, in order.
+    pub secrets: Vec<Vec<Secret>>,
 }
 
 /// What came of an instance.
@@ -64,14 +66,15 @@ pub struct Outcome {
 pub async fn carry_out(
     run: &Rc<Run>,
     instance: &Instance,
-    place: &Equipment<'_>,
+    mut place: Equipment<'_>,
     batch: &Batch,
 ) -> Outcome {
     let scope = Scope { task: Some(instance.id.clone()), ..Scope::default() };
     let own = Rc::new(RefCell::new(Ledger::new(instance.budget.clone())));
     let ledgers = Ledgers { own: Rc::clone(&own), batch: Rc::clone(&batch.0) };
-    let mut work = Work { run, instance, place, scope, ledgers, attempts: 0, last: None };
-    let early = work.carry_out().await.err();
+    let secrets = std::mem::take(&mut place.secrets);
+    let mut work = Work { run, instance, place: &place, scope, ledgers, attempts: 0, last: None };
+    let early = work.carry_out(secrets).await.err();
     let mut outcome = work.outcome(early);
     outcome.usage = own.borrow().usage();
     let usd = instance.model.prices.map(|_| own.borrow().usd());
@@ -159,8 +162,8 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    async fn carry_out(&mut self) -> Result<(), Early> {
-        let place = (self.place.source, self.place.folder.clone());
+    async fn carry_out(&mut self, secrets: Vec<Vec<Secret>>) -> Result<(), Early> {
+        let place = (self.place.source, self.place.folder.clone(), secrets);
         let with = (self.place.git, &self.scope);
         let mut stage = Stage::prepare(self.run, self.instance, place, with).await?;
         let done = match self.check_before(&mut stage).await {

@@ -11,6 +11,7 @@ mod gate;
 mod history;
 mod instance;
 mod prompt;
+mod setup;
 mod stage;
 mod step;
 

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use crate::exit::Exit;
 use crate::plan::{ContextSource, Instance, Keep, KeySource, WorkspaceKind, fence};
 use crate::profile::{Profile, SandboxMode};
-use crate::run::{Authored, AuthoredError, Run, Signal, record};
+use crate::run::{Authored, AuthoredError, Run, Secret, Signal, record};
 use crate::sandbox::{Place, Sandbox, SandboxError, environment};
 use crate::tool::clip_output;
 use crate::transcript::event::{Enforcement, Level};
@@ -41,7 +41,7 @@ pub(super) struct Early {
 /// What attempts share.
 #[derive(Debug)]
 pub(super) struct Stage<'a> {
-    run: Rc<Run>,
+    pub(super) run: Rc<Run>,
     pub(super) instance: &'a Instance,
     pub(super) profile: Profile,
     pub(super) workspace: Workspace,
@@ -65,7 +65,7 @@ impl<'a> Stage<'a> {
     pub(super) async fn prepare(
         run: &Rc<Run>,
         instance: &'a Instance,
-        (source, folder): (Option<&Rc<Source>>, PathBuf),
+        (source, folder, secrets): (Option<&Rc<Source>>, PathBuf, Vec<Vec<Secret>>),
         (git, scope): (&Rc<Git>, &Scope),
     ) -> Result<Self, Early> {
         let prepared =
@@ -81,9 +81,10 @@ impl<'a> Stage<'a> {
             home: workspace.home(),
             tmp: workspace.tmp(),
             read_extra,
-            write_extra: profile.write.clone(),
             marker: run.state.to_string_lossy().into_owned(),
             is_disposable: workspace.is_disposable(),
+            git: workspace.git_folders(),
+            ..Place::default()
         };
         let probed = Sandbox::probe(&run.host, &profile, &place).await;
         let enforced = match &probed {
@@ -104,38 +105,8 @@ impl<'a> Stage<'a> {
         let cwd = workspace.workdir();
         let (run, env) = (Rc::clone(run), Rc::new(env));
         let mut stage = Self { run, instance, profile, workspace, sandbox, env, cwd, logs, shell };
-        stage.set_up(scope).await?;
+        stage.set_up(scope, secrets).await?;
         Ok(stage)
-    }
-
-    /// Runs the setup commands and takes the base after them.
-    async fn set_up(&mut self, scope: &Scope) -> Result<(), Early> {
-        for step in &self.instance.workspace.setup {
-            let sandbox = self.sandbox.with_network(step.network);
-            let authored = Authored {
-                role: "setup",
-                command: &step.run,
-                span: &step.span,
-                sandbox: &sandbox,
-                cwd: &self.cwd,
-                env: &self.env,
-                timeout: step.timeout,
-            };
-            let done = authored.run(&self.run, scope).await?;
-            if done.ended.exit_code != Some(0) {
-                let output = clip_output(&done.output, 2_000);
-                return Err(Early::setup(
-                    "setup",
-                    format!(
-                        "setup command at {} {}: {}",
-                        step.span,
-                        ending(&done.ended),
-                        output.trim_end()
-                    ),
-                ));
-            }
-        }
-        Ok(self.workspace.base().await?)
     }
 
     /// Gathers the context entries, fenced.
@@ -153,6 +124,7 @@ impl<'a> Stage<'a> {
                         sandbox: &self.sandbox,
                         cwd: &self.cwd,
                         env: &self.env,
+                        secrets: &[],
                         timeout: CONTEXT,
                     };
                     let done = authored.run(&self.run, scope).await?;
@@ -288,9 +260,12 @@ fn grounded(
 }
 
 /// How a command ended, in words.
-fn ending(ended: &crate::process::Ended) -> String {
+pub(super) fn ending(ended: &crate::process::Ended) -> String {
     match (ended.cause, ended.exit_code, ended.signal) {
         (crate::process::Cause::TimedOut, _, _) => "had no end within its timeout".to_owned(),
+        (crate::process::Cause::Limit, _, _) => {
+            "took more of the temporary folder than permissions.limits.tmp_size".to_owned()
+        }
         (_, Some(code), _) => format!("exited with code {code}"),
         (_, None, Some(signal)) => format!("was ended by signal {signal}"),
         (_, None, None) => "was stopped".to_owned(),

@@ -2,7 +2,7 @@
 //!
 //! In: a file that was read. Out: complaints. What needs other files or flags is the plan's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::complaint::{At, Complaints};
 use super::entries::Entries;
@@ -10,7 +10,9 @@ use super::file::{IncludedFile, InputSpec, InputType, Run, TaskFile};
 use super::model::{Provider, Secret, WireName};
 use super::read::Spanned;
 use super::value::Id;
-use super::work::{Check, ContextFrom, ContextSpec, Defaults, Output, Task};
+use super::work::{
+    Check, ContextFrom, ContextSpec, Defaults, Output, SetupSecret, Task, Workspace,
+};
 
 /// Checks a task file.
 pub fn task_file(file: &TaskFile, complaints: &mut Complaints) {
@@ -53,6 +55,7 @@ fn defaults(defaults: Option<&Defaults>, complaints: &mut Complaints) {
     let Some(defaults) = defaults else { return };
     checks(defaults.checks.as_deref(), complaints);
     output(defaults.output.as_ref(), complaints);
+    workspace(defaults.workspace.as_ref(), complaints);
 }
 
 fn check_task(task: &Spanned<Task>, complaints: &mut Complaints) {
@@ -75,6 +78,23 @@ fn check_task(task: &Spanned<Task>, complaints: &mut Complaints) {
     }
     checks(task.value.checks.as_deref(), complaints);
     output(task.value.output.as_ref(), complaints);
+    workspace(task.value.workspace.as_ref(), complaints);
+}
+
+/// The secrets of setup steps: each has one source, and no variable has two.
+fn workspace(workspace: Option<&Workspace>, complaints: &mut Complaints) {
+    for step in workspace.and_then(|it| it.setup.as_ref()).into_iter().flatten() {
+        let mut seen = BTreeSet::new();
+        for secret in step.value.0.secrets.iter().flatten() {
+            let SetupSecret { env, from } = &secret.value;
+            check_secret(from, complaints);
+            if !seen.insert(env.value.0.as_str()) {
+                let text =
+                    format!("`{}` must be given once, got `{}` twice", env.at.key, env.value.0);
+                complaints.push(env.at.complain(text));
+            }
+        }
+    }
 }
 
 fn check_context(entry: &Spanned<ContextSpec>, complaints: &mut Complaints) {

@@ -99,10 +99,8 @@ object! {
         pub file_size: Option<Size>,
         /// Processor time of one process, rounded up to seconds. Default none.
         pub cpu: Option<Time>,
-    }
-    unbuilt {
-        /// Size of the private temporary folder.
-        tmp_size: Size,
+        /// Bytes in the private temporary folder, and in `/dev/shm`. Default 2GiB.
+        pub tmp_size: Option<Size>,
     }
 }
 

@@ -37,16 +37,6 @@ object! {
 }
 
 object! {
-    /// A secret that exists in one setup step.
-    pub struct SetupSecret {
-        /// Variable that it gets.
-        pub env: Spanned<Variable>,
-        /// Where it comes from.
-        pub from: Spanned<Secret>,
-    }
-}
-
-object! {
     /// A command at a point of a task's life.
     pub struct Hook {
         /// Point.

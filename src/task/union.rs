@@ -108,7 +108,7 @@ impl Read for Setup {
             return SetupFields::read(node, reader).map(Self);
         }
         let run = Spanned::<CommandSpec>::read(node, reader)?;
-        Some(Self(SetupFields { run, network: None, timeout: None }))
+        Some(Self(SetupFields { run, network: None, timeout: None, secrets: None }))
     }
 }
 

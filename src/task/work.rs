@@ -3,12 +3,12 @@
 //! In: nodes. Out: what the file says, every field but ids optional. Knows nothing of defaults.
 
 use super::declare::{choice, object};
-use super::model::{BudgetSpec, ModelSpec};
+use super::model::{BudgetSpec, ModelSpec, Secret};
 use super::permissions::{NetworkAccess, PermissionsRef};
 use super::read::{Merge as _, Spanned};
-use super::unbuilt::{Hook, Matrix, MatrixNeed, Publish, ReportPaths, SetupSecret};
+use super::unbuilt::{Hook, Matrix, MatrixNeed, Publish, ReportPaths};
 use super::union::{CommandSpec, KeepPatch, SchemaSource, Setup};
-use super::value::{Count, Id, Path, Size, Text, Time};
+use super::value::{Count, Id, Path, Size, Text, Time, Variable};
 
 /// Declares `Task` and `Defaults` with the fields that both have.
 macro_rules! task_objects {
@@ -243,10 +243,18 @@ object! {
         pub network: Option<NetworkAccess>,
         /// Deadline. Default 30m.
         pub timeout: Option<Time>,
-    }
-    unbuilt {
         /// Secrets that exist in this step only.
-        secrets: Vec<SetupSecret>,
+        pub secrets: Option<Vec<Spanned<SetupSecret>>>,
+    }
+}
+
+object! {
+    /// A secret that exists in one setup step.
+    pub struct SetupSecret {
+        /// Variable that it gets.
+        pub env: Spanned<Variable>,
+        /// Where it comes from; exactly one of `env`, `file`, `command`.
+        pub from: Spanned<Secret>,
     }
 }
 

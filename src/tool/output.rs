@@ -94,6 +94,11 @@ impl ExecReply<'_> {
             Standing::Ended(ended) if ended.cause == Cause::TimedOut => {
                 "Process reached its deadline and was stopped with all its descendants".to_owned()
             }
+            Standing::Ended(ended) if ended.cause == Cause::Limit => {
+                "Process was stopped with all its descendants: its temporary folder takes more than \
+                 permissions.limits.tmp_size"
+                    .to_owned()
+            }
             Standing::Ended(Ended { exit_code: Some(code), .. }) => {
                 format!("Process exited with code {code}")
             }

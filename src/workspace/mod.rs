@@ -4,10 +4,12 @@
 //! folder. Out: a tree to work in, the patch against the state after setup, and fresh trees for the
 //! verdict (P5, P8, P9). Knows nothing of models, tools or checks.
 
+mod carve;
 pub mod change;
 mod clone;
 mod fresh;
 pub mod git;
+mod left;
 mod lfs;
 mod prepare;
 mod shadow;
@@ -22,9 +24,11 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+pub use carve::git_folders;
 pub use change::{Change, LfsObject, SubmoduleChange, touched_protected};
 pub use fresh::Fresh;
 pub use git::{Git, GitError, GitOptions, GitOutput};
+pub use left::find_left;
 pub use prepare::Workspace;
 pub use snapshot::Artifact;
 pub use source::{Source, TreeEntry, Uncommitted};

@@ -160,6 +160,16 @@ impl Workspace {
         self.plan.kind != WorkspaceKind::InPlace
     }
 
+    /// Where commands leave what they write: the tree, HOME and the temporary folder.
+    pub fn writable_places(&self) -> Vec<PathBuf> {
+        vec![self.root.clone(), self.home(), self.tmp()]
+    }
+
+    /// What of git an in-place workspace stands on; it must not be written to. Nothing for others.
+    pub fn git_folders(&self) -> Vec<PathBuf> {
+        if self.is_disposable() { Vec::new() } else { super::git_folders(&self.root) }
+    }
+
     /// Things a person should know, one sentence each.
     pub fn notices(&self) -> &[String] {
         &self.notices

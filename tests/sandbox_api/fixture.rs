@@ -55,6 +55,7 @@ impl Fixture {
                 write_extra: Vec::new(),
                 marker: state.display().to_string(),
                 is_disposable: true,
+                ..Place::default()
             },
             root,
         }

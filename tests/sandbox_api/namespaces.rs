@@ -122,3 +122,44 @@ fn read_only_has_private_folders_still() {
         assert_eq!(ended.exit_code, Some(0), "{output:?}");
     });
 }
+
+#[test]
+fn root_is_the_owner_of_another_users_workspace() {
+    use std::os::unix::fs::{MetadataExt as _, chown};
+    block_on(async {
+        let fixture = Fixture::new();
+        if fixture.host.uid != 0 {
+            return;
+        }
+        let root = fixture.place.workspace.clone();
+        chown(&root, Some(1000), Some(1000)).unwrap();
+        let sandbox = fixture.sandbox(&namespaces()).await;
+        let text = "touch f && mktemp > /dev/stdout && touch ~/x && [ \"$(id -u) $(id -G)\" = \
+                    '1000 1000' ] && ! grep -E 'Cap...:.*[^0\t]' /proc/self/status && ! kill -9 1";
+        let (ended, output) = fixture.run(&sandbox, text).await;
+        assert_eq!(ended.exit_code, Some(0), "{output}");
+        assert_eq!(fs::metadata(root.join("f")).unwrap().uid(), 1000);
+    });
+}
+
+#[test]
+fn a_listed_socket_is_reachable_and_no_other() {
+    use std::os::unix::net::UnixListener;
+    block_on(async {
+        let fixture = Fixture::new();
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let paths = ["listed", "other"].map(|name| folder.path().join(name));
+        let listeners = paths.clone().map(|path| UnixListener::bind(path).unwrap());
+        let profile = Profile { unix_sockets: vec![paths[0].clone()], ..namespaces() };
+        let sandbox = fixture.sandbox(&profile).await;
+        for (path, expected) in paths.iter().zip([0, 1]) {
+            let text = format!(
+                "python3 -c 'import socket; socket.socket(1).connect(\"{}\")'",
+                path.display()
+            );
+            let (ended, output) = fixture.run(&sandbox, &text).await;
+            assert_eq!(ended.exit_code, Some(expected), "{output}");
+        }
+        drop(listeners);
+    });
+}

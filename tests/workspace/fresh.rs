@@ -14,6 +14,7 @@ use crate::support::{Ground, block, git, plan, put};
 
 fn with_setup(mut plan: WorkspacePlan) -> WorkspacePlan {
     plan.setup.push(SetupPlan {
+        secrets: Vec::new(),
         run: Command::Shell("make".to_owned()),
         network: Network::None,
         timeout: Duration::from_secs(1),

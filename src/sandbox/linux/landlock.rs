@@ -19,9 +19,8 @@ pub(crate) const OLDEST: u32 = 3;
 /// First ABI with scopes for signals and abstract sockets.
 pub(crate) const SCOPES: u32 = 6;
 
-/// Devices that a command may use; all are stateless or its own terminal.
-const DEVICES: [&str; 6] =
-    ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
+/// Stateless devices, which a command may use.
+const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
 /// Why no ruleset could be made.
 #[derive(Debug, Error)]
@@ -88,6 +87,8 @@ pub(crate) fn ruleset(
     for path in DEVICES {
         rules = grant(rules, Path::new(path), device)?;
     }
+    // It leads to the command's own terminal or to none: a command begins without one.
+    rules = grant(rules, Path::new("/dev/tty"), device | AccessFs::IoctlDev)?;
     for path in read {
         rules = grant(rules, path, AccessFs::from_read(abi))?;
     }
@@ -133,6 +134,11 @@ fn writable(abi: ABI) -> BitFlags<AccessFs> {
 /// namespaces tier handles all of ABI 3, and what it doesn't handle may not be granted.
 pub(crate) fn writable_bits() -> u64 {
     writable(ABI::V3).bits()
+}
+
+/// The right that terminals need beside those, which a ruleset handles from ABI 5 on.
+pub(crate) fn device_bits() -> u64 {
+    BitFlags::from(AccessFs::IoctlDev).bits()
 }
 
 /// The ABI up to which this code was tried; rights of later ones are not handled.

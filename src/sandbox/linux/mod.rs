@@ -3,6 +3,7 @@
 //! In: a layout with absolute paths. Out: a ruleset, a filter, and [`Chosen`], which puts both on
 //! the processes inside. Knows nothing of profiles.
 
+pub(crate) mod cgroup;
 pub(crate) mod landlock;
 pub(crate) mod mounts;
 pub(crate) mod namespaces;

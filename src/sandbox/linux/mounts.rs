@@ -247,12 +247,16 @@ pub(crate) fn encode(places: &[Placed], out: &mut Vec<u8>) {
     out.extend((places.len() as u64).to_le_bytes());
     for Placed { at, what, view } in places {
         out.push(*view as u8);
-        for path in [at, what] {
-            let bytes = path.as_os_str().as_bytes();
-            out.extend((bytes.len() as u64).to_le_bytes());
-            out.extend(bytes);
-        }
+        put(at, out);
+        put(what, out);
     }
+}
+
+/// Writes a path behind its length.
+pub(super) fn put(path: &Path, out: &mut Vec<u8>) {
+    let bytes = path.as_os_str().as_bytes();
+    out.extend((bytes.len() as u64).to_le_bytes());
+    out.extend(bytes);
 }
 
 /// Reads what [`encode`] wrote.
@@ -274,7 +278,8 @@ pub(super) fn number(from: &mut &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(*bytes))
 }
 
-fn path(from: &mut &[u8]) -> Option<PathBuf> {
+/// Reads what [`put`] wrote.
+pub(super) fn path(from: &mut &[u8]) -> Option<PathBuf> {
     let length = usize::try_from(number(from)?).ok()?;
     let (bytes, rest) = from.split_at_checked(length)?;
     *from = rest;

@@ -77,6 +77,15 @@ struct CapabilityData {
     inheritable: u32,
 }
 
+/// Leaves programs that this thread executes at most the capabilities in `keep`.
+pub(super) fn limit_bounding(keep: u64) {
+    for capability in (0..=CAPABILITY_LAST).filter(|capability| keep >> capability & 1 == 0) {
+        // EPERM without CAP_SETPCAP: no_new_privs keeps the bounding set from giving anything.
+        // SAFETY: takes integers.
+        unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0_u64, 0_u64, 0_u64) };
+    }
+}
+
 /// Leaves this thread at most the capabilities in `keep`.
 pub(super) fn limit_capabilities(keep: u64) -> nix::Result<()> {
     // SAFETY: takes integers.
@@ -84,11 +93,7 @@ pub(super) fn limit_capabilities(keep: u64) -> nix::Result<()> {
         libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0_u64, 0_u64, 0_u64)
     };
     Errno::result(done)?;
-    for capability in (0..=CAPABILITY_LAST).filter(|capability| keep >> capability & 1 == 0) {
-        // EPERM without CAP_SETPCAP: no_new_privs keeps the bounding set from giving anything.
-        // SAFETY: takes integers.
-        unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0_u64, 0_u64, 0_u64) };
-    }
+    limit_bounding(keep);
     let mut header = CapabilityHeader { version: CAPABILITY_VERSION, pid: 0 };
     let mut data = [CapabilityData::default(); 2];
     // SAFETY: header and data are as version 3 wants them.
