@@ -8,6 +8,7 @@ pub mod check;
 mod dangerous;
 mod evaluate;
 mod grounds;
+pub mod hosts;
 pub mod judged;
 mod matching;
 pub mod rules;

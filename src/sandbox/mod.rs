@@ -14,6 +14,7 @@ mod linux;
 mod owner;
 mod places;
 mod probe;
+mod proxy;
 mod reach;
 mod running;
 
