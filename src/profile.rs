@@ -56,6 +56,12 @@ impl Network {
     }
 }
 
+/// Port of the proxy inside, at which [`Network::Listed`] reaches its hosts.
+pub const PROXY_PORT: u16 = 3128;
+
+/// Port of the resolver inside.
+pub const NAMES_PORT: u16 = 53;
+
 /// What [`Network::Listed`] reaches.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Hosts {

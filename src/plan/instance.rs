@@ -242,6 +242,8 @@ pub struct SetupPlan {
     pub run: Command,
     /// Whether the network is reachable.
     pub network: crate::profile::Network,
+    /// What of it, when it is a list.
+    pub hosts: crate::profile::Hosts,
     /// Deadline. Default 30 minutes.
     pub timeout: Duration,
     /// Secrets that exist in this step only.
@@ -421,6 +423,8 @@ pub struct CheckPlan {
     pub retries: u32,
     /// Network.
     pub network: crate::profile::Network,
+    /// What of it, when it is a list.
+    pub hosts: crate::profile::Hosts,
     /// Whether feedback rounds may use the agent's tree.
     pub feedback_on_agent_tree: bool,
     /// Where it stands.

@@ -137,6 +137,7 @@ pub(super) fn acceptance(
         let inside = paths.iter().filter_map(|path| within(path, "the repository", sources));
         inside.flat_map(|path| profile::covering(&path)).collect()
     });
+    let reach = profile::network(spec.network.as_ref(), &mut sources.complaints);
     CheckPlan {
         id: spec.id.value.0.clone(),
         run: texts.command(&spec.run, sources),
@@ -154,7 +155,8 @@ pub(super) fn acceptance(
         restore,
         is_required: spec.required.unwrap_or(true),
         retries: spec.retries.and_then(|it| u32::try_from(it.0).ok()).unwrap_or(0),
-        network: profile::network(spec.network.unwrap_or_default()),
+        network: reach.0,
+        hosts: reach.1,
         feedback_on_agent_tree: spec.tree == Some(CheckTree::Agent),
         span: span(&check.at),
     }

@@ -32,12 +32,15 @@ impl Maker<'_> {
         let kind = self.kind(spec, sources);
         let path = self.working_folder(spec, kind, sources);
         let commit = self.commit(spec, (task, texts), sources);
-        let setup_network = spec.setup_network.unwrap_or_default();
+        let setup_network = spec.setup_network.as_ref();
         let setup = spec.setup.iter().flatten().map(|setup| {
             let Setup(fields) = &setup.value;
+            let access = fields.network.as_ref().or(setup_network);
+            let (network, hosts) = profile::network(access, &mut sources.complaints);
             SetupPlan {
                 run: texts.command(&fields.run, sources),
-                network: profile::network(fields.network.unwrap_or(setup_network)),
+                network,
+                hosts,
                 timeout: fields.timeout.map_or(SETUP_TIMEOUT, |it| it.0),
                 secrets: self.secrets(fields, sources),
                 span: span(&setup.at),

@@ -7,7 +7,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::policy::Opaque;
-use crate::profile::{EnvPolicy, Hosts, Inherit, Limits, Network, Profile, SandboxMode, Tier};
+use crate::policy::hosts::{Host, HostRules};
+use crate::profile::{
+    EnvPolicy, Forward, Hosts, Inherit, Limits, NAMES_PORT, Network, PROXY_PORT, Profile,
+    SandboxMode, Tier,
+};
 use crate::task::entries::Entries;
 use crate::task::permissions::{
     EnvSpec, InheritFrom, LimitSpec, Mode, NetworkAccess, OnDenied, OpaqueMeans, Overwrite,
@@ -176,6 +180,7 @@ fn complete(fields: &Permissions, places: Places<'_>, complaints: &mut Complaint
     for path in fields.protected_paths.iter().flatten() {
         protected.extend(protect(path, complaints));
     }
+    let reach = network(fields.network.as_ref(), complaints);
     let tools = fields.tools.clone().unwrap_or_default();
     let mut names = |list: Vec<Spanned<value::Text>>| -> Vec<String> {
         list.into_iter().map(|tool| known_tool(tool, complaints)).collect()
@@ -183,8 +188,8 @@ fn complete(fields: &Permissions, places: Places<'_>, complaints: &mut Complaint
     Permits {
         profile: Profile {
             mode,
-            network: network(fields.network.unwrap_or_default()),
-            hosts: Hosts::default(),
+            network: reach.0,
+            hosts: reach.1,
             unix_sockets: Vec::new(),
             degraded: Vec::new(),
             write,
@@ -215,11 +220,49 @@ fn complete(fields: &Permissions, places: Places<'_>, complaints: &mut Complaint
 }
 
 /// What of the network is reachable.
-pub fn network(access: NetworkAccess) -> Network {
-    match access {
-        NetworkAccess::None => Network::None,
-        NetworkAccess::Full => Network::Full,
+pub(crate) fn network(
+    access: Option<&NetworkAccess>,
+    complaints: &mut Complaints,
+) -> (Network, Hosts) {
+    let list = match access {
+        None | Some(NetworkAccess::None) => return (Network::None, Hosts::default()),
+        Some(NetworkAccess::Full) => return (Network::Full, Hosts::default()),
+        Some(NetworkAccess::Listed(list)) => list,
+    };
+    let mut patterns = |texts: &Option<Vec<Spanned<value::Text>>>| -> Vec<String> {
+        let texts = texts.iter().flatten();
+        for text in texts.clone() {
+            if let Err(error) = HostRules::new(std::slice::from_ref(&text.value.0), &[]) {
+                complaints.push(text.at.complain(format!("`{}`: {error}", text.at.key)));
+            }
+        }
+        texts.map(|text| text.value.0.clone()).collect()
+    };
+    let (allow, deny) = (patterns(&list.allow), patterns(&list.deny));
+    for text in list.allow.iter().flatten().filter(|text| deny.contains(&text.value.0)) {
+        let both = format!("`{}` is both in `allow` and in `deny`", text.value.0);
+        complaints.push(text.at.complain(both));
     }
+    let services = list.forward.iter().flatten();
+    let forward = services.filter_map(|text| service(text, complaints)).collect();
+    (Network::Listed, Hosts { allow, deny, forward })
+}
+
+/// A forwarded service: `5432`, or `db:6379`.
+fn service(text: &Spanned<value::Text>, complaints: &mut Complaints) -> Option<Forward> {
+    let (host, port) = text.value.0.rsplit_once(':').unwrap_or(("localhost", &text.value.0));
+    // The proxy and the resolver answer at their own ports inside.
+    let port = port.parse().ok().filter(|port| ![0, PROXY_PORT, NAMES_PORT].contains(port));
+    if let (Some(port), true) = (port, !host.is_empty() && Host::parse(host).is_some()) {
+        return Some(Forward { host: host.to_owned(), port });
+    }
+    let wrong = format!(
+        "`{}` must be a port such as `5432` or a host and port such as `db:6379`, and not \
+         {PROXY_PORT} or {NAMES_PORT}, got `{}`",
+        text.at.key, text.value.0
+    );
+    complaints.push(text.at.complain(wrong));
+    None
 }
 
 fn limits(spec: Option<&LimitSpec>) -> Limits {

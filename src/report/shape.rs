@@ -111,6 +111,21 @@ pub struct Problem {
     pub hint: Option<String>,
 }
 
+/// A host that commands asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct AskedHost {
+    /// Host.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+    /// `allow` or `deny`.
+    pub decision: String,
+    /// The rule.
+    pub rule: String,
+    /// How often.
+    pub count: u32,
+}
+
 /// One instance of a task.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Task {
@@ -163,6 +178,8 @@ pub struct Task {
     /// Commands of the task's author that are no checks: setup, context, keys; and git of ours
     /// where it failed.
     pub commands: Vec<Process>,
+    /// Hosts that commands asked for, in the order in which they were first asked for.
+    pub hosts: Vec<AskedHost>,
     /// Attempts.
     pub attempts: Vec<Attempt>,
     /// Tokens.

@@ -4,14 +4,16 @@
 //! thing that starts a process (P2). Neither cloned nor read from anywhere.
 
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use super::{Prepared, Running, Sandbox, SandboxError};
+use super::proxy::{Door, DoorSocket, Proxy, Purpose};
+use super::{Begun, Inner, Prepared, Running, Sandbox, SandboxError};
 use crate::approval::{Authority, Cleared};
 use crate::policy::Exec;
+use crate::policy::hosts::HostRules;
 use crate::process::{Begin, Capture, Ended, Launch, Order, Output, Starter, Stdin, Streams, Tree};
-use crate::profile::Network;
+use crate::profile::{Hosts, NAMES_PORT, Network};
 
 /// Margin after a deadline in which the reaper must have ended the tree.
 const MARGIN: Duration = Duration::from_secs(10);
@@ -123,10 +125,32 @@ impl Sandbox {
                 setup: &prepared.setup,
                 fds: &fds,
             };
-            let (starter, _) = Starter::begin(begin).await?;
-            Ok::<_, SandboxError>(Arc::new(starter))
+            let (starter, doors) = Starter::begin(begin).await?;
+            let proxy = if doors.is_empty() { None } else { Some(self.proxy(doors)?) };
+            Ok::<_, SandboxError>(Begun { starter: Arc::new(starter), _proxy: proxy })
         };
-        prepared.starter.get_or_try_init(begin).await.cloned()
+        Ok(Arc::clone(&prepared.starter.get_or_try_init(begin).await?.starter))
+    }
+
+    /// Answers at the doors that the starter has made, in the order in which they were asked for:
+    /// streams, then the datagrams of lookups.
+    fn proxy(&self, doors: Vec<OwnedFd>) -> Result<Proxy, SandboxError> {
+        let Inner { host, profile, log, .. } = &*self.inner;
+        let ports = super::doors(profile);
+        let doors = doors.into_iter().enumerate().map(|(at, socket)| match ports.get(at) {
+            Some(port) => Door { port: *port, socket: DoorSocket::Tcp(socket.into()) },
+            None => Door { port: NAMES_PORT, socket: DoorSocket::Udp(socket.into()) },
+        });
+        let Hosts { allow, deny, forward } = &profile.hosts;
+        let purpose = Purpose {
+            rules: HostRules::new(allow, deny)
+                .map_err(|error| SandboxError::Proxy(error.to_string()))?,
+            forwards: forward,
+            env: &host.env,
+            log: log.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        };
+        Proxy::serve(doors.collect(), purpose)
+            .map_err(|error| SandboxError::Proxy(error.to_string()))
     }
 
     /// What goes with a command.

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use super::{Host, Place};
 use crate::process::MARKER;
-use crate::profile::{EnvPolicy, Inherit};
+use crate::profile::{EnvPolicy, Inherit, PROXY_PORT};
 
 /// Passed by `inherit: core`, beside every `LC_*`.
 const CORE: [&str; 8] = ["PATH", "LANG", "LANGUAGE", "TZ", "USER", "LOGNAME", "SHELL", "CI"];
@@ -159,6 +159,24 @@ fn toolchains_below_home(env: &mut BTreeMap<String, String>, host: &Host) {
             env.insert(name.to_owned(), place.to_string_lossy().into_owned());
         }
     }
+}
+
+/// The proxy inside, by the names that common tools look at; a name that is set stays.
+pub(super) fn with_proxy(env: &mut BTreeMap<String, String>) {
+    let proxy = format!("http://127.0.0.1:{PROXY_PORT}");
+    for name in
+        ["http_proxy", "https_proxy", "all_proxy", "npm_config_proxy", "npm_config_https_proxy"]
+    {
+        env.entry(name.to_owned()).or_insert_with(|| proxy.clone());
+        if name.ends_with("_proxy") && !name.starts_with("npm") {
+            env.entry(name.to_uppercase()).or_insert_with(|| proxy.clone());
+        }
+    }
+    for name in ["no_proxy", "NO_PROXY"] {
+        env.entry(name.to_owned()).or_insert_with(|| "localhost,127.0.0.1,::1".to_owned());
+    }
+    // Node looks at the variables only when it is told to.
+    env.entry("NODE_USE_ENV_PROXY".to_owned()).or_insert_with(|| "1".to_owned());
 }
 
 fn is_named(pattern: &str, name: &str) -> bool {

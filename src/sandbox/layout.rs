@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{Host, Place};
-use crate::profile::{Profile, SandboxMode};
+use crate::profile::{Network, Profile, SandboxMode};
 
 /// Places with credentials below a home folder.
 pub(crate) const CREDENTIALS: [&str; 14] = [
@@ -163,6 +163,10 @@ fn conflicts(layout: &Layout, profile: &Profile, place: &Place) -> Vec<(String, 
                 quoted(&profile.protected)
             ),
         );
+    }
+    if profile.network == Network::Listed {
+        let why = "lists of hosts and forwarded services need a network namespace";
+        say("network", why.to_owned());
     }
     for hidden in &layout.hidden {
         if let Some(root) = layout.write.iter().find(|root| lies_below(hidden, root)) {

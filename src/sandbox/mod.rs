@@ -26,12 +26,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use thiserror::Error;
 use tokio::sync::OnceCell;
+use tokio::sync::mpsc::UnboundedSender;
 
 pub use confined::Confined;
 pub use environment::environment;
 pub use inner::inner_stage;
 pub use linux::landlock::LandlockError;
 pub use probe::{Facts, facts};
+pub use proxy::{Note, Requested};
 pub use running::{Observed, Running};
 
 pub use crate::process::{Capture, Cause, Ended, Output, ProcessError, Stdin, Step, end_leftovers};
@@ -41,7 +43,7 @@ pub(crate) use crate::process::{input_pipe, pump};
 use crate::approval::Cleared;
 use crate::policy::Action;
 use crate::process::{Launch, Quota, Starter};
-use crate::profile::{Network, Profile};
+use crate::profile::{Hosts, NAMES_PORT, Network, PROXY_PORT, Profile};
 use crate::transcript::event::Enforcement;
 use layout::Layout;
 use linux::cgroup::{Group, Most};
@@ -49,6 +51,7 @@ use linux::landlock::Fence;
 use linux::namespaces::Plan;
 use linux::seccomp::UnixSockets;
 use places::Found;
+use proxy::Proxy;
 
 /// Facts of the host, read once by `cli`.
 #[derive(Clone, Debug)]
@@ -133,6 +136,9 @@ pub enum SandboxError {
         /// `an argument`, `the environment`, `the working folder`.
         what: &'static str,
     },
+    /// What answers for the hosts that are listed can't be made.
+    #[error("failed to answer for the listed hosts: {0}")]
+    Proxy(String),
     /// Starting or driving the process failed.
     #[error(transparent)]
     Process(#[from] ProcessError),
@@ -169,6 +175,7 @@ impl SandboxError {
             Self::Unenforceable { .. }
             | Self::Landlock(_)
             | Self::Filter(_)
+            | Self::Proxy(_)
             | Self::NotACommand
             | Self::NotInput
             | Self::Nul { .. } => None,
@@ -196,6 +203,8 @@ struct Inner {
     enforcement: Enforcement,
     /// What limits the private temporary folder.
     quota: Option<Quota>,
+    /// Where decisions about hosts go.
+    log: Mutex<Option<UnboundedSender<Note>>>,
     /// Ruleset and filter, made at the first use; made again when a root is another folder.
     prepared: Mutex<Option<Arc<Prepared>>>,
 }
@@ -220,10 +229,17 @@ struct Prepared {
     roots: Vec<Option<(u64, u64)>>,
     setup: Vec<u8>,
     fds: Vec<OwnedFd>,
-    starter: OnceCell<Arc<Starter>>,
+    starter: OnceCell<Begun>,
     /// Goes after the starter, which is in it.
     #[expect(dead_code, reason = "held for its end")]
     group: Option<Group>,
+}
+
+/// A starter that takes orders, and who answers at its doors.
+#[derive(Debug)]
+struct Begun {
+    starter: Arc<Starter>,
+    _proxy: Option<Proxy>,
 }
 
 impl Prepared {
@@ -271,8 +287,8 @@ impl Sandbox {
 
     /// The same confinement with another network.
     #[must_use]
-    pub fn with_network(&self, network: Network) -> Self {
-        let profile = Profile { network, ..self.inner.profile.clone() };
+    pub fn with_network(&self, network: Network, hosts: Hosts) -> Self {
+        let profile = Profile { network, hosts, ..self.inner.profile.clone() };
         self.changed(profile, self.inner.place.clone())
     }
 
@@ -288,14 +304,28 @@ impl Sandbox {
         *self.inner.prepared.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
+    /// Sends what is decided of hosts to `log` from now on, also by what is made from this sandbox.
+    pub fn report_requests(&self, log: UnboundedSender<Note>) {
+        *self.inner.log.lock().unwrap_or_else(PoisonError::into_inner) = Some(log);
+        if self.inner.profile.network == Network::Listed {
+            // Who answers since the trial knows of no log.
+            self.renew();
+        }
+    }
+
     fn changed(&self, profile: Profile, place: Place) -> Self {
         let inner = &self.inner;
-        Self::new(
+        let log = inner.log.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let changed = Self::new(
             Arc::clone(&inner.host),
             profile,
             place,
             (Arc::clone(&inner.facts), inner.kind.clone()),
-        )
+        );
+        if let Some(log) = log {
+            changed.report_requests(log);
+        }
+        changed
     }
 
     fn new(
@@ -317,6 +347,7 @@ impl Sandbox {
                 kind,
                 enforcement,
                 quota,
+                log: Mutex::new(None),
                 prepared,
             }),
         }
@@ -332,13 +363,16 @@ impl Sandbox {
             return Err(SandboxError::NotACommand);
         }
         let exec = cleared.exec();
-        let launch = Launch {
+        let mut launch = Launch {
             program: exec.program.clone(),
             argv: exec.argv.clone(),
             cwd: exec.cwd.clone(),
             env: exec.env.clone(),
         };
         check(&launch)?;
+        if self.inner.profile.network == Network::Listed {
+            environment::with_proxy(&mut launch.env);
+        }
         let prepared = self.prepared()?;
         Ok(Confined::new(self.clone(), cleared, launch, prepared))
     }
@@ -427,8 +461,8 @@ impl Sandbox {
             owner,
             places: places::places(layout, &found, &kept),
             own_network: profile.network != Network::Full,
-            doors: Vec::new(),
-            has_names: false,
+            doors: doors(profile),
+            has_names: profile.network == Network::Listed,
             shm_size: profile.limits.tmp_size.unwrap_or(SHM),
             filter: linux::seccomp::inside().map_err(SandboxError::Filter)?,
         };
@@ -446,6 +480,15 @@ fn is_attempt(kind: &Kind) -> bool {
 /// What of the limits a control group can hold.
 fn groups_limits(profile: &Profile) -> Most {
     Most { processes: profile.limits.processes, memory: profile.limits.memory }
+}
+
+/// Ports of the loopback at which the runner answers; those of lookups last.
+fn doors(profile: &Profile) -> Vec<u16> {
+    if profile.network != Network::Listed {
+        return Vec::new();
+    }
+    let services = profile.hosts.forward.iter().map(|service| service.port);
+    std::iter::once(PROXY_PORT).chain(services).chain([NAMES_PORT]).collect()
 }
 
 /// Bytes of `/dev/shm` when the profile sets no limit; ours.

@@ -60,6 +60,8 @@ pub(super) async fn run(
         Ok(Ok(result)) => (result, CallEnd::Answered),
         Ok(Err(error)) => word(error),
     };
+    let mut result = result;
+    result.output.push_str(&gate.ground.requests.told());
     let completed = gate.ground.run.transcript.blob(result.output.as_bytes()).and_then(|output| {
         let event = Event::CallCompleted {
             status: result.status.to_owned(),

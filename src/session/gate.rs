@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::network::Requests;
 use crate::approval::{self, Cleared, Refusal};
 use crate::model::LocalFuture;
 use crate::policy::{Action, Policy, Requirement};
@@ -30,6 +31,8 @@ pub(super) struct Ground {
     pub(super) policy: Policy,
     /// The attempt's confinement.
     pub(super) sandbox: Sandbox,
+    /// What was decided of hosts.
+    pub(super) requests: Rc<Requests>,
     /// Folder of logs; outside every writable root.
     pub(super) logs: PathBuf,
     /// Chunks of output so far.

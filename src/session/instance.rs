@@ -183,6 +183,7 @@ impl Work<'_> {
             cwd: &stage.cwd,
             env: &stage.env,
             sandbox: &stage.sandbox,
+            requests: &stage.requests,
             logs: stage.logs.clone(),
             shell: stage.shell.clone(),
             write_roots: stage.profile.write.clone(),

@@ -10,6 +10,7 @@ mod call;
 mod gate;
 mod history;
 mod instance;
+mod network;
 mod prompt;
 mod setup;
 mod stage;
@@ -141,6 +142,7 @@ struct Footing<'a> {
     cwd: &'a Path,
     env: &'a Rc<BTreeMap<String, String>>,
     sandbox: &'a Sandbox,
+    requests: &'a Rc<network::Requests>,
     logs: PathBuf,
     shell: PathBuf,
     write_roots: Vec<PathBuf>,
@@ -193,6 +195,7 @@ impl<'a> Conversation<'a> {
                 run: Rc::clone(run),
                 policy,
                 sandbox: footing.sandbox.clone(),
+                requests: Rc::clone(footing.requests),
                 logs: footing.logs.clone(),
                 chunks: Cell::new(0),
                 patches: Cell::new(0),

@@ -19,6 +19,7 @@ use crate::transcript::{Event, Scope, TranscriptError};
 use crate::workspace::{Change, Fresh, Git, Source, Workspace, WorkspaceError};
 
 use super::End;
+use super::network::Requests;
 
 /// Most bytes taken of a context command's output before the entry's own cap; our choice.
 const CONTEXT_OUTPUT: usize = 1 << 20;
@@ -50,6 +51,7 @@ pub(super) struct Stage<'a> {
     pub(super) cwd: PathBuf,
     pub(super) logs: PathBuf,
     pub(super) shell: PathBuf,
+    pub(super) requests: Rc<Requests>,
 }
 
 /// The tree of the final verdict, with the confinement that belongs to it.
@@ -94,6 +96,7 @@ impl<'a> Stage<'a> {
         run.transcript
             .append(scope, started(run, instance, &profile, (enforced, workspace.notices())))?;
         let sandbox = probed?;
+        let requests = Requests::follow(run, scope, &sandbox);
         let env = environment(&profile.env, &run.host, &place, &run.secret_names);
         let shell = ["bash", "sh"]
             .iter()
@@ -104,7 +107,8 @@ impl<'a> Stage<'a> {
             .map_err(|error| Early::setup("workspace", format!("{}: {error}", logs.display())))?;
         let cwd = workspace.workdir();
         let (run, env) = (Rc::clone(run), Rc::new(env));
-        let mut stage = Self { run, instance, profile, workspace, sandbox, env, cwd, logs, shell };
+        let mut stage =
+            Self { run, instance, profile, workspace, sandbox, env, cwd, logs, shell, requests };
         stage.set_up(scope, secrets).await?;
         Ok(stage)
     }

@@ -237,24 +237,27 @@ choice! {
 }
 
 /// What of the network is reachable.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum NetworkAccess {
     /// Nothing.
     #[default]
     None,
     /// Everything.
     Full,
+    /// What is listed.
+    Listed(NetworkList),
 }
 
 object! {
     /// Hosts that are reachable, and host services.
     pub struct NetworkList {
-        /// Hosts that are reachable.
-        pub allow: Option<Vec<Text>>,
-        /// Hosts that are not.
-        pub deny: Option<Vec<Text>>,
-        /// Host services reachable inside: `5432`, `db:6379`.
-        pub forward: Option<Vec<Text>>,
+        /// Hosts that are reachable: `crates.io`, `*.example.org`, an address or a range of them,
+        /// each perhaps with `:port`, or `preset:npm` and the like.
+        pub allow: Option<Vec<Spanned<Text>>>,
+        /// Hosts that are not; they win.
+        pub deny: Option<Vec<Spanned<Text>>>,
+        /// Services of the host, reachable inside at the same port of localhost: `5432`, `db:6379`.
+        pub forward: Option<Vec<Spanned<Text>>>,
     }
 }
 
@@ -263,20 +266,7 @@ impl Merge for NetworkAccess {}
 impl Read for NetworkAccess {
     fn read(node: &Node, reader: &mut Reader) -> Option<Self> {
         if matches!(node.kind, Kind::Map(_)) {
-            let list = NetworkList::read(node, reader)?;
-            let keys = [
-                ("allow", list.allow.is_some()),
-                ("deny", list.deny.is_some()),
-                ("forward", list.forward.is_some()),
-            ];
-            for (key, _) in keys.iter().filter(|(_, is_there)| *is_there) {
-                let path = format!("{}.{key}", reader.path());
-                reader.not_built(node, &path);
-            }
-            if keys.iter().all(|(_, is_there)| !is_there) {
-                reader.expected(node, "one of `none`, `full`");
-            }
-            return None;
+            return NetworkList::read(node, reader).map(Self::Listed);
         }
         Some(if word(node, &["none", "full"], reader)? == "none" { Self::None } else { Self::Full })
     }
@@ -290,7 +280,7 @@ impl JsonSchema for NetworkAccess {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let list = generator.subschema_for::<NetworkList>();
         json_schema!({
-            "description": "What of the network is reachable. Lists are not built yet.",
+            "description": "What of the network is reachable.",
             "oneOf": [{ "enum": ["none", "full"] }, list],
         })
     }

@@ -516,6 +516,23 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         session: Option<u32>,
     },
+    /// A command asked for a host, and was judged; written before anything is connected.
+    #[serde(rename = "network.requested")]
+    NetworkRequested {
+        /// Host, normalised.
+        host: String,
+        /// Port.
+        port: u16,
+        /// `http`, `https`, `socks5_tcp`, `dns`, `forward`.
+        protocol: String,
+        /// `allow` or `deny`.
+        decision: String,
+        /// The rule, and where it stands.
+        rule: String,
+        /// Address that the name was looked up to.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        address: Option<String>,
+    },
     /// A process ended.
     #[serde(rename = "process.ended")]
     ProcessEnded {

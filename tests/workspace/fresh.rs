@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use horseman::approval::Span;
 use horseman::plan::{Command, SetupPlan, WorkspaceKind, WorkspacePlan};
-use horseman::profile::Network;
+use horseman::profile::{Hosts, Network};
 use horseman::workspace::{Workspace, WorkspaceError};
 
 use crate::support::{Ground, block, git, plan, put};
@@ -17,6 +17,7 @@ fn with_setup(mut plan: WorkspacePlan) -> WorkspacePlan {
         secrets: Vec::new(),
         run: Command::Shell("make".to_owned()),
         network: Network::None,
+        hosts: Hosts::default(),
         timeout: Duration::from_secs(1),
         span: Span::default(),
     });

@@ -9,7 +9,8 @@ use super::{
 use crate::path::component;
 use crate::report::clean;
 use crate::report::shape::{
-    Attempt, BesidePatch, Call, Check, Confinement, Fault, Limit, Patch, Process, Refused, Task,
+    AskedHost, Attempt, BesidePatch, Call, Check, Confinement, Fault, Limit, Patch, Process,
+    Refused, Task,
 };
 use crate::transcript::event::{Event, Record};
 use crate::transcript::read::Blobs;
@@ -65,6 +66,9 @@ impl Fold<'_> {
             Event::BudgetExhausted { limit, used, of } => {
                 limits(attempt_mut(task, record.attempt), (limit, *used, *of), true);
             }
+            Event::NetworkRequested { host, port, decision, rule, .. } => {
+                asked(task, (host, *port), (decision, rule));
+            }
             // A step's end and items add nothing to a report; the others were handled before.
             Event::StepCompleted { .. }
             | Event::ItemReceived { .. }
@@ -74,6 +78,23 @@ impl Fold<'_> {
             | Event::TaskCompleted { .. } => {}
         }
     }
+}
+
+fn asked(task: &mut Task, (host, port): (&str, u16), (decision, rule): (&str, &str)) {
+    let is_same = |known: &&mut AskedHost| {
+        known.host == host && known.port == port && known.decision == decision && known.rule == rule
+    };
+    if let Some(known) = task.hosts.iter_mut().find(is_same) {
+        known.count += 1;
+        return;
+    }
+    task.hosts.push(AskedHost {
+        host: host.to_owned(),
+        port,
+        decision: decision.to_owned(),
+        rule: rule.to_owned(),
+        count: 1,
+    });
 }
 
 fn attempt_completed(task: &mut Task, open: &mut Open, record: &Record) {

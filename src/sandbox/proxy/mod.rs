@@ -33,16 +33,11 @@ pub use dial::{Note, Requested};
 pub(crate) use limits::Limits;
 
 use crate::policy::hosts::{Host, HostRules, Protocol, Target};
-use crate::profile::Forward;
+use crate::profile::{Forward, NAMES_PORT};
 use dial::{Dialler, Requested as Decision, Resolve, System};
 use limits::Meter;
 use names::Stub;
 use upstream::Upstream;
-
-/// Port of the proxy inside.
-pub(crate) const PROXY_PORT: u16 = 3128;
-/// Port of the stub resolver inside.
-pub(crate) const NAMES_PORT: u16 = 53;
 
 /// Where commands knock.
 #[derive(Debug)]

@@ -12,9 +12,9 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::mpsc;
 
 use super::dial::{Lookup, Resolve};
-use super::{Door, DoorSocket, Limits, NAMES_PORT, Note, PROXY_PORT, Proxy, Purpose, Requested};
+use super::{Door, DoorSocket, Limits, NAMES_PORT, Note, Proxy, Purpose, Requested};
 use crate::policy::hosts::HostRules;
-use crate::profile::Forward;
+use crate::profile::{Forward, PROXY_PORT};
 
 /// Answers from a table; each lookup of a name takes the next of its answers, and stays at the last.
 pub(super) struct Table {
