@@ -62,6 +62,7 @@ impl Requests {
 
     /// Lines for the call that has just ended; empty when nothing was denied.
     pub(super) fn told(&self) -> String {
-        self.denials.take().iter().map(|line| format!("\n{line}")).collect()
+        let lines = self.denials.take();
+        lines.iter().flat_map(|line| ["\n", line.as_str()]).collect()
     }
 }

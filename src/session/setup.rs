@@ -37,7 +37,7 @@ impl Stage<'_> {
         let sandbox = self.sandbox.with_network(step.network, step.hosts.clone());
         let mut env: BTreeMap<_, _> = (*self.env).clone();
         env.extend(secrets.iter().map(|secret| (secret.name().to_owned(), secret.expose())));
-        let begun = SystemTime::now();
+        let begun = crate::clock::now();
         let authored = Authored {
             role: "setup",
             command: &step.run,

@@ -82,7 +82,7 @@ fn holds(path: &Path, facts: &Metadata, parts: &[&[u8]]) -> Result<bool, Workspa
 mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
-    use std::time::{Duration, SystemTime};
+    use std::time::Duration;
 
     use super::{CHUNK, find_left};
 
@@ -90,7 +90,7 @@ mod tests {
     fn a_secret_is_found_in_content_over_a_border_in_names_and_in_links() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
-        let begun = SystemTime::now();
+        let begun = crate::clock::now();
         let find = || find_left(&[root.to_path_buf()], begun, &[b"s3cret", b"other"]).unwrap();
         fs::create_dir(root.join("d")).unwrap();
         fs::write(root.join("d/clean"), "s3cre t").unwrap();
@@ -100,7 +100,7 @@ mod tests {
         fs::write(root.join("d/big"), &bytes).unwrap();
         assert_eq!(find(), Some(root.join("d/big")));
         // What was there before the step is not the step's.
-        let later = SystemTime::now() + Duration::from_secs(5);
+        let later = crate::clock::now() + Duration::from_secs(5);
         assert_eq!(find_left(&[root.to_path_buf()], later, &[b"s3cret"]).unwrap(), None);
         fs::remove_file(root.join("d/big")).unwrap();
         symlink("https://s3cret@host", root.join("l")).unwrap();

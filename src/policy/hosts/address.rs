@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Networks of IPv4: address, bits, what they are. Registry of special addresses of the IANA, RFC
 /// 6890; the last one is a cloud's metadata at a public address.
 const V4: [(Ipv4Addr, u32, &str); 16] = [
-    (Ipv4Addr::new(0, 0, 0, 0), 8, "unspecified"),
+    (Ipv4Addr::UNSPECIFIED, 8, "unspecified"),
     (Ipv4Addr::new(10, 0, 0, 0), 8, "private"),
     (Ipv4Addr::new(100, 64, 0, 0), 10, "carrier-grade NAT"),
     (Ipv4Addr::new(127, 0, 0, 0), 8, "loopback"),
@@ -28,7 +28,7 @@ const V4: [(Ipv4Addr, u32, &str); 16] = [
 const V6: [(Ipv6Addr, u32, &str); 13] = [
     (Ipv6Addr::UNSPECIFIED, 128, "unspecified"),
     (Ipv6Addr::LOCALHOST, 128, "loopback"),
-    (Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 0), 64, "reserved"),
+    (Ipv6Addr::UNSPECIFIED, 64, "reserved"),
     (Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0, 0), 48, "private"),
     (Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 0), 64, "discard"),
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23, "reserved"),

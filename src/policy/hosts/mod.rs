@@ -31,7 +31,7 @@ impl fmt::Display for Target {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.host {
             Host::Address(IpAddr::V6(address)) => write!(out, "[{address}]:{}", self.port),
-            host => write!(out, "{host}:{}", self.port),
+            host @ (Host::Name(_) | Host::Address(_)) => write!(out, "{host}:{}", self.port),
         }
     }
 }

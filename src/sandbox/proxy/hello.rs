@@ -39,7 +39,7 @@ fn message(mut bytes: &[u8]) -> Hello {
                 return Hello::Broken;
             }
             if let Some(body) = body.get(..length) {
-                return name(body).map_or(Hello::Broken, Hello::Whole);
+                return name(body).unwrap_or(Hello::Broken);
             }
         }
         match bytes {
@@ -60,15 +60,15 @@ fn message(mut bytes: &[u8]) -> Hello {
     }
 }
 
-/// The name in a hello; `None` when the hello isn't one.
-fn name(mut hello: &[u8]) -> Option<Option<String>> {
+/// A whole hello with its name; `None` when it isn't one.
+fn name(mut hello: &[u8]) -> Option<Hello> {
     let from = &mut hello;
     take(from, 2 + 32)?;
     vector(from, 1)?;
     vector(from, 2)?;
     vector(from, 1)?;
     if from.is_empty() {
-        return Some(None);
+        return Some(Hello::Whole(None));
     }
     let mut extensions = vector(from, 2)?;
     let mut found = None;
@@ -89,7 +89,7 @@ fn name(mut hello: &[u8]) -> Option<Option<String>> {
             found = Some(String::from_utf8(name.to_vec()).ok()?);
         }
     }
-    Some(found)
+    Some(Hello::Whole(found))
 }
 
 fn take<'a>(from: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {

@@ -124,11 +124,12 @@ async fn exchange(
     let down = respond(&mut pipe, request.is_head);
     let (mut up, mut down) = (std::pin::pin!(up), std::pin::pin!(down));
     tokio::select! {
-        Err(error) = &mut up => match error.kind() {
+        Err(error) = &mut up => {
             // A server may answer and close before it has read the whole body.
-            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => down.await,
-            _ => Err(Unanswered::Cut(error)),
-        },
+            let is_closed =
+                matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset);
+            if is_closed { down.await } else { Err(Unanswered::Cut(error)) }
+        }
         responded = &mut down => responded,
     }
 }

@@ -172,13 +172,10 @@ async fn accept(listener: tokio::net::TcpListener, room: Room, house: Arc<House>
     let mut running = JoinSet::new();
     loop {
         let Ok(place) = Arc::clone(&house.places).acquire_owned().await else { return };
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let Ok((stream, _)) = listener.accept().await else {
             // No descriptor is free, or the client is gone already: accept(2).
-            Err(_) => {
-                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-                continue;
-            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            continue;
         };
         while running.try_join_next().is_some() {}
         let (room, house) = (room.clone(), Arc::clone(&house));

@@ -48,7 +48,7 @@ pub(super) struct Setting<'a> {
 }
 
 impl Stand {
-    pub(super) fn new(setting: Setting<'_>) -> Self {
+    pub(super) fn new(setting: &Setting<'_>) -> Self {
         let texts = |list: &[&str]| list.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
         let rules = HostRules::new(&texts(setting.allow), &texts(setting.deny)).unwrap();
         let answers = |list: &&[&str]| {
@@ -147,7 +147,7 @@ const OPEN: Setting<'_> = Setting {
 async fn a_request_is_relayed_and_nothing_behind_it() {
     let answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nKeep-Alive: x\r\n\r\nokHTTP/1.1 200 late";
     let (port, got) = server("abc", answer).await;
-    let stand = Stand::new(OPEN);
+    let stand = Stand::new(&OPEN);
     let asked = format!(
         "POST http://a.example:{port}/p HTTP/1.1\r\nHost: a.example:{port}\r\n\
          Content-Length: 3\r\n\r\nabcGET http://b.example/ HTTP/1.1\r\nHost: b.example\r\n\r\n"
@@ -164,7 +164,7 @@ async fn chunks_and_interim_answers_are_relayed() {
     let answer = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
                   2;x\r\nok\r\n0\r\nT: u\r\n\r\n";
     let (port, got) = server("0\r\n\r\n", answer).await;
-    let stand = Stand::new(OPEN);
+    let stand = Stand::new(&OPEN);
     let asked = format!(
         "POST http://a.example:{port}/ HTTP/1.1\r\nHost: a.example:{port}\r\n\
          Transfer-Encoding: chunked\r\n\r\n3;a=b\r\nabc\r\n0\r\nX: y\r\n\r\n"
@@ -176,7 +176,7 @@ async fn chunks_and_interim_answers_are_relayed() {
 
 #[tokio::test]
 async fn a_denied_host_is_named_with_its_rule() {
-    let stand = Stand::new(Setting { deny: &["*.evil.example"], ..OPEN });
+    let stand = Stand::new(&Setting { deny: &["*.evil.example"], ..OPEN });
     for (asked, rule) in [
         ("CONNECT b.example:443 HTTP/1.1\r\n\r\n", "(not in permissions.network.allow)"),
         (
@@ -202,7 +202,7 @@ async fn a_denied_host_is_named_with_its_rule() {
 async fn a_name_with_a_private_address_is_denied_and_looked_up_once() {
     // The second lookup would give a listed address, the first one does not.
     let names: &[(&str, &[&str])] = &[("a.example", &["10.0.0.1", "127.0.0.1"])];
-    let stand = Stand::new(Setting { names, ..OPEN });
+    let stand = Stand::new(&Setting { names, ..OPEN });
     let (port, _) = server("\r\n\r\n", "HTTP/1.1 204 x\r\n\r\n").await;
     let asked = format!("CONNECT a.example:{port} HTTP/1.1\r\n\r\n");
     let answer = talk(stand.at, asked.as_bytes()).await;
@@ -211,7 +211,7 @@ async fn a_name_with_a_private_address_is_denied_and_looked_up_once() {
     assert_eq!(stand.table.lookups.load(Ordering::SeqCst), 1);
     // And the other way round: the first answer is the one that is connected to.
     let names: &[(&str, &[&str])] = &[("a.example", &["127.0.0.1", "10.0.0.1"])];
-    let stand = Stand::new(Setting { names, ..OPEN });
+    let stand = Stand::new(&Setting { names, ..OPEN });
     let asked = format!("GET http://a.example:{port}/ HTTP/1.1\r\nHost: a.example:{port}\r\n\r\n");
     assert!(talk(stand.at, asked.as_bytes()).await.starts_with("HTTP/1.1 204"));
     assert_eq!(stand.table.lookups.load(Ordering::SeqCst), 1);
@@ -220,7 +220,7 @@ async fn a_name_with_a_private_address_is_denied_and_looked_up_once() {
 #[tokio::test]
 async fn literals_of_the_host_are_denied_in_every_spelling() {
     let (port, got) = server("\r\n\r\n", "HTTP/1.1 204 x\r\n\r\n").await;
-    let stand = Stand::new(Setting { allow: &["*"], limits: Limits::default(), ..OPEN });
+    let stand = Stand::new(&Setting { allow: &["*"], limits: Limits::default(), ..OPEN });
     for host in ["127.0.0.1", "0x7f.1", "2130706433", "127.1", "[::1]", "[::ffff:127.0.0.1]", "0"] {
         let asked = format!("CONNECT {host}:{port} HTTP/1.1\r\n\r\n");
         let answer = talk(stand.at, asked.as_bytes()).await;
@@ -231,7 +231,7 @@ async fn literals_of_the_host_are_denied_in_every_spelling() {
 
 #[tokio::test]
 async fn smuggled_requests_are_refused() {
-    let stand = Stand::new(OPEN);
+    let stand = Stand::new(&OPEN);
     for fields in [
         "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n",
         "Content-Length: 3\r\nContent-Length: 4\r\n",
@@ -249,7 +249,7 @@ async fn smuggled_requests_are_refused() {
 #[tokio::test]
 async fn an_unanswered_request_is_a_bad_gateway() {
     let free = StdListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let stand = Stand::new(OPEN);
+    let stand = Stand::new(&OPEN);
     let answer =
         talk(stand.at, format!("CONNECT a.example:{free} HTTP/1.1\r\n\r\n").as_bytes()).await;
     assert!(answer.starts_with("HTTP/1.1 502 network: a.example"), "{answer}");
@@ -261,7 +261,7 @@ async fn an_unanswered_request_is_a_bad_gateway() {
 
 #[tokio::test]
 async fn a_slow_client_is_let_go() {
-    let stand = Stand::new(OPEN);
+    let stand = Stand::new(&OPEN);
     let answer = talk(stand.at, b"GET http://a.example/ HT").await;
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
     assert_eq!(talk(stand.at, b"").await, "");
@@ -272,7 +272,7 @@ async fn a_slow_client_is_let_go() {
 async fn more_bytes_than_the_limit_end_the_connection() {
     let long = Box::leak(format!("HTTP/1.1 200 x\r\n\r\n{}", "x".repeat(2 << 20)).into_boxed_str());
     let (port, _) = server("\r\n\r\n", long).await;
-    let stand = Stand::new(OPEN);
+    let stand = Stand::new(&OPEN);
     let asked = format!("GET http://a.example:{port}/ HTTP/1.1\r\nHost: a.example:{port}\r\n\r\n");
     let answer = talk(stand.at, asked.as_bytes()).await;
     assert!(answer.len() <= 1 << 20 && answer.len() > 1 << 19, "{}", answer.len());
@@ -282,7 +282,7 @@ async fn more_bytes_than_the_limit_end_the_connection() {
 async fn many_connections_wait_for_their_turn() {
     let (port, _) = server("\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
     let limits = Limits { connections: 4, ..OPEN.limits };
-    let stand = Arc::new(Stand::new(Setting { limits, ..OPEN }));
+    let stand = Arc::new(Stand::new(&Setting { limits, ..OPEN }));
     let asked: Arc<str> =
         format!("GET http://a.example:{port}/ HTTP/1.1\r\nHost: a.example:{port}\r\n\r\n").into();
     let running: Vec<_> = (0..200)
@@ -300,7 +300,7 @@ async fn many_connections_wait_for_their_turn() {
 #[tokio::test]
 async fn socks_connects_by_name_and_says_why_not() {
     let (port, _) = server("ping", "pong").await;
-    let stand = Stand::new(OPEN);
+    let stand = Stand::new(&OPEN);
     let asked = |command: u8, host: &[u8]| {
         [&[5, 1, 0, 5, command, 0], host, &port.to_be_bytes(), b"ping"].concat()
     };
@@ -320,7 +320,7 @@ async fn socks_connects_by_name_and_says_why_not() {
         stream.read_exact(&mut got).await.unwrap();
         assert_eq!(got, answer, "{command} {host:?}");
     }
-    assert!(talk(stand.at, &[5, 1, 2]).await.starts_with("\u{5}"));
+    assert!(talk(stand.at, &[5, 1, 2]).await.starts_with('\u{5}'));
 }
 
 async fn lookup(at: SocketAddr, name: &str) -> Vec<u8> {
@@ -343,7 +343,7 @@ async fn lookup(at: SocketAddr, name: &str) -> Vec<u8> {
 async fn only_listed_names_are_answered() {
     let names: &[(&str, &[&str])] = &[("a.example", &["127.0.0.1"]), ("c.example", &["10.0.0.1"])];
     let stand =
-        Stand::new(Setting { allow: &["a.example", "127.0.0.1", "c.example"], names, ..OPEN });
+        Stand::new(&Setting { allow: &["a.example", "127.0.0.1", "c.example"], names, ..OPEN });
     let answer = lookup(stand.names, "a.example").await;
     assert_eq!((answer[3] & 15, &answer[answer.len() - 4..]), (0, &[127, 0, 0, 1][..]));
     assert_eq!(lookup(stand.names, "secret.b.example").await[3] & 15, 3);
@@ -359,7 +359,7 @@ async fn an_address_of_the_stub_stands_for_its_name() {
     let literal = format!("127.0.0.9:{}", 53);
     let allow: &[&str] = &["a.example", &literal];
     let names: &[(&str, &[&str])] = &[("a.example", &["127.0.0.9"])];
-    let stand = Stand::new(Setting { allow, names, ..OPEN });
+    let stand = Stand::new(&Setting { allow, names, ..OPEN });
     let asked = format!("CONNECT 127.0.0.9:{port} HTTP/1.1\r\n\r\n");
     assert!(talk(stand.at, asked.as_bytes()).await.starts_with("HTTP/1.1 403"));
     lookup(stand.names, "a.example").await;
@@ -377,7 +377,7 @@ async fn the_operators_proxy_is_gone_through() {
         ("HTTPS_PROXY", format!("http://u:p@127.0.0.1:{port}")),
         ("http_proxy", format!("http://127.0.0.1:{port}")),
     ];
-    let stand = Stand::new(Setting { env: &env, ..OPEN });
+    let stand = Stand::new(&Setting { env: &env, ..OPEN });
     let answer = talk(stand.at, b"CONNECT a.example:443 HTTP/1.1\r\n\r\nping").await;
     assert!(answer.ends_with("\r\n\r\npong"), "{answer}");
     assert!(got.lock().unwrap().starts_with(

@@ -83,7 +83,7 @@ async fn tunnel(stand: &Stand, host: &str, port: u16) -> TcpStream {
 }
 
 fn stand() -> Stand {
-    Stand::new(Setting {
+    Stand::new(&Setting {
         allow: &["a.example", "127.0.0.1"],
         names: &[("a.example", &["127.0.0.1"])],
         limits: Limits::default(),
