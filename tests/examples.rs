@@ -152,5 +152,5 @@ fn a_spent_budget_counts_though_the_check_is_green() {
 fn what_the_sandbox_denies_is_worked_around() {
     let (temp, _) = ends("06-confinement");
     assert!(patch(temp.path(), "report").contains("size.txt"));
-    assert!(!Path::new("/var/tmp/horseman-example").exists());
+    assert!(!Path::new("/usr/horseman-example").exists());
 }

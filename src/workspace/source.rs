@@ -119,9 +119,11 @@ impl Source {
             Err(error) if error.is_refusal() => Vec::new(),
             Err(error) => return Err(error.into()),
         };
+        // Without `..` in it: inside, a folder on the way may not be there.
+        let common_dir = folder.join(path(common));
         Ok(Some(Self {
             git: Rc::clone(git),
-            common_dir: folder.join(path(common)),
+            common_dir: common_dir.canonicalize().unwrap_or(common_dir),
             root: path(root),
             git_dir: path(git_dir),
             head,
