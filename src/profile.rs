@@ -157,6 +157,23 @@ impl Default for EnvPolicy {
     }
 }
 
+/// Names of enforcement items, as `degraded` and reports name them.
+pub const ITEMS: [&str; 13] = [
+    "environment",
+    "kill-on-exit",
+    "limits",
+    "network",
+    "processes",
+    "protected",
+    "read",
+    "secrets",
+    "set-id",
+    "signals",
+    "tmp",
+    "unix-sockets",
+    "write",
+];
+
 /// What an attempt may do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Profile {

@@ -184,7 +184,7 @@ impl Maker<'_> {
         }
         let folder = match workspace.kind {
             WorkspaceKind::Clone => String::new(),
-            WorkspaceKind::Copy | WorkspaceKind::InPlace => {
+            WorkspaceKind::Copy | WorkspaceKind::InPlace | WorkspaceKind::Overlay => {
                 let below = workspace.path.strip_prefix(&self.request.root);
                 below.map_or_else(|_| String::new(), |below| below.display().to_string())
             }

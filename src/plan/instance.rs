@@ -196,7 +196,7 @@ pub struct WorkspacePlan {
     pub kind: WorkspaceKind,
     /// Commit to work on, resolved; `None` without git.
     pub commit: Option<String>,
-    /// Folder to copy or work in (absolute) for `copy` and `in-place`; for `clone` the folder
+    /// Folder to copy, lay over or work in (absolute) for all kinds but `clone`; for `clone` the folder
     /// inside it that is the working folder (relative, empty for the root).
     pub path: PathBuf,
     /// Sparse checkout patterns (cone mode folders).
@@ -222,6 +222,8 @@ pub enum WorkspaceKind {
     Copy,
     /// The folder itself.
     InPlace,
+    /// The folder, ignored files too, under changes that lie elsewhere.
+    Overlay,
 }
 
 impl WorkspaceKind {
@@ -231,6 +233,7 @@ impl WorkspaceKind {
             Self::Clone => "clone",
             Self::Copy => "copy",
             Self::InPlace => "in-place",
+            Self::Overlay => "overlay",
         }
     }
 }

@@ -78,13 +78,14 @@ impl Maker<'_> {
         match kind.value {
             Kinds::Clone if !self.request.is_git => {
                 let text = format!("`{}: clone` needs a git repository", kind.at.key);
-                let hint = "`copy` and `in-place` work without one";
+                let hint = "`copy`, `overlay` and `in-place` work without one";
                 sources.complaints.push(kind.at.complain(text).with_hint(hint));
                 WorkspaceKind::Clone
             }
             Kinds::Clone => WorkspaceKind::Clone,
             Kinds::Copy => WorkspaceKind::Copy,
             Kinds::InPlace => WorkspaceKind::InPlace,
+            Kinds::Overlay => WorkspaceKind::Overlay,
         }
     }
 
@@ -133,8 +134,10 @@ impl Maker<'_> {
             (Some(path), WorkspaceKind::Clone) => {
                 within(path, "the repository", sources).map(PathBuf::from)
             }
-            (None, WorkspaceKind::Copy | WorkspaceKind::InPlace) => Some(self.request.root.clone()),
-            (Some(path), WorkspaceKind::Copy | WorkspaceKind::InPlace) => {
+            (None, WorkspaceKind::Copy | WorkspaceKind::InPlace | WorkspaceKind::Overlay) => {
+                Some(self.request.root.clone())
+            }
+            (Some(path), WorkspaceKind::Copy | WorkspaceKind::InPlace | WorkspaceKind::Overlay) => {
                 let inside = sources.locate(&path.at, &path.value.0)?;
                 Some(join(&self.request.root, &inside))
             }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::policy::Opaque;
 use crate::policy::hosts::{Host, HostRules};
 use crate::profile::{
-    EnvPolicy, Forward, Hosts, Inherit, Limits, NAMES_PORT, Network, PROXY_PORT, Profile,
+    EnvPolicy, Forward, Hosts, ITEMS, Inherit, Limits, NAMES_PORT, Network, PROXY_PORT, Profile,
     SandboxMode, Tier,
 };
 use crate::task::entries::Entries;
@@ -180,6 +180,8 @@ fn complete(fields: &Permissions, places: Places<'_>, complaints: &mut Complaint
     for path in fields.protected_paths.iter().flatten() {
         protected.extend(protect(path, complaints));
     }
+    let degraded = fields.degraded.iter().flatten();
+    let degraded = degraded.filter_map(|item| known_item(item, complaints)).collect();
     let reach = network(fields.network.as_ref(), complaints);
     let tools = fields.tools.clone().unwrap_or_default();
     let mut names = |list: Vec<Spanned<value::Text>>| -> Vec<String> {
@@ -191,7 +193,7 @@ fn complete(fields: &Permissions, places: Places<'_>, complaints: &mut Complaint
             network: reach.0,
             hosts: reach.1,
             unix_sockets: Vec::new(),
-            degraded: Vec::new(),
+            degraded,
             write,
             deny_read,
             read,
@@ -388,6 +390,20 @@ fn absolute(
         return None;
     };
     Some(format!("{}{rest}", home.display()))
+}
+
+fn known_item(item: &Spanned<value::Text>, complaints: &mut Complaints) -> Option<String> {
+    let name = &item.value.0;
+    if ITEMS.contains(&name.as_str()) {
+        return Some(name.clone());
+    }
+    let text = format!("`{}` must name an enforcement item, got `{name}`", item.at.key);
+    let hint = match nearest(name, ITEMS) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("items: {}", ITEMS.join(", ")),
+    };
+    complaints.push(item.at.complain(text).with_hint(hint));
+    None
 }
 
 fn known_tool(tool: Spanned<value::Text>, complaints: &mut Complaints) -> String {

@@ -180,6 +180,7 @@ fn attempt_words(record: &Record) -> Option<String> {
             let code = exit_code.map(|code| format!(", exit {code}")).unwrap_or_default();
             Some(format!("check {id} ({phase}) {outcome}{code} ({wall_ms} ms)"))
         }
+        Event::ProtectedRestored { paths, lost } => Some(protected(paths, lost)),
         Event::BudgetWarned { limit, used, of } => {
             Some(format!("budget {limit}: {used} of {of} used"))
         }
@@ -188,4 +189,16 @@ fn attempt_words(record: &Record) -> Option<String> {
         }
         _ => None,
     }
+}
+/// What happened to protected paths that no layer held.
+pub(super) fn protected(paths: &[String], lost: &[String]) -> String {
+    let list = |paths: &[String]| clean::line(&paths.join(", "), CLIP);
+    let mut parts = Vec::new();
+    if !paths.is_empty() {
+        parts.push(format!("protected paths changed and put back: {}", list(paths)));
+    }
+    if !lost.is_empty() {
+        parts.push(format!("protected paths changed for good: {}", list(lost)));
+    }
+    parts.join("; ")
 }

@@ -10,19 +10,46 @@ use crate::profile::{Profile, SandboxMode};
 
 /// The protected paths of an attempt; none where nothing is writable or all is thrown away.
 pub(super) fn protected(profile: &Profile, place: &Place) -> Result<Vec<PathBuf>, SandboxError> {
-    if profile.mode != SandboxMode::WorkspaceWrite || place.is_disposable {
+    if profile.mode == SandboxMode::ReadOnly || place.is_disposable {
         return Ok(Vec::new());
     }
     let mut found = named(&profile.protected, &place.workspace)?;
     found.extend(enumerate::resolve(&place.git));
-    let is_granted = |path: &PathBuf| {
-        let grants = |root: &&PathBuf| path.starts_with(root) && !place.workspace.starts_with(root);
-        profile.write.iter().any(|root| grants(&root))
-    };
-    found.retain(|path| !is_granted(path));
+    found.retain(|path| !is_granted(profile, place, path));
     found.sort();
     found.dedup();
     Ok(found)
+}
+
+/// Names that must stay as they are and that no mount can hold: what isn't there, and symlinks on
+/// the way to what is.
+pub(super) fn loose(profile: &Profile, place: &Place) -> Vec<PathBuf> {
+    if profile.mode == SandboxMode::ReadOnly || place.is_disposable {
+        return Vec::new();
+    }
+    let is_glob = |name: &&String| name.contains(['*', '?', '[', '{']);
+    let literal = profile.protected.iter().filter(|name| !is_glob(name));
+    let mut loose = Vec::new();
+    for path in literal.map(|name| place.workspace.join(name)).chain(place.git.iter().cloned()) {
+        let Ok(inner) = path.strip_prefix(&place.workspace) else { continue };
+        let mut at = place.workspace.clone();
+        let link = inner.components().find_map(|part| {
+            at.push(part);
+            at.is_symlink().then(|| at.clone())
+        });
+        loose.extend(link.or_else(|| (!path.exists()).then_some(path)));
+    }
+    loose.retain(|path| !is_granted(profile, place, path));
+    loose.sort();
+    loose.dedup();
+    loose
+}
+
+/// Whether `write` names a path or a folder above it. The workspace is writable in any case: naming
+/// it grants nothing that is protected.
+fn is_granted(profile: &Profile, place: &Place, path: &Path) -> bool {
+    let grants = |root: &PathBuf| path.starts_with(root) && !place.workspace.starts_with(root);
+    profile.write.iter().any(grants)
 }
 
 /// The folders between each protected path and the writable root that it lies below. None of them
@@ -82,7 +109,6 @@ mod tests {
         assert_eq!(protected(&profile, &place).unwrap(), carved);
         let granted = |path: PathBuf| Profile { write: vec![path], ..profile.clone() };
         assert_eq!(protected(&granted(root.join(".git")), &place).unwrap(), carved[..2]);
-        // The workspace is writable in any case: naming it grants nothing that is protected.
         assert_eq!(protected(&granted(root), &place).unwrap(), carved);
         let place = Place { is_disposable: true, ..place };
         assert!(protected(&profile, &place).unwrap().is_empty());

@@ -170,8 +170,14 @@ fn protected(profile: &Profile, place: &Place, kind: &Kind) -> Level {
     } else if *kind == Kind::Namespaces && !place.is_disposable && !profile.protected.is_empty() {
         partial(
             "mounts",
-            "what is there is read-only; a protected name that is missing can be made, and is \
-             refused on the patch",
+            "what is there is read-only; a protected name that is missing, or a symlink, can be \
+             made anew, and is put back after the command",
+        )
+    } else if *kind == Kind::Landlock && !place.is_disposable && !profile.protected.is_empty() {
+        partial(
+            "verification",
+            "degraded: what is changed is found after each command and put back; until then the \
+             change is there",
         )
     } else if place.is_disposable {
         full("disposable workspace: enforced on the patch")

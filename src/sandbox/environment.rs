@@ -127,8 +127,12 @@ pub fn environment(
         put(name, &place.home.join(folder));
     }
     env.remove("XDG_RUNTIME_DIR");
+    if !place.git.is_empty() {
+        // A look at a repository must not try to write there: git(1).
+        env.insert("GIT_OPTIONAL_LOCKS".to_owned(), "0".to_owned());
+    }
     env.extend(policy.set.iter().map(|(name, value)| (name.clone(), value.clone())));
-    if is_of_another(&place.workspace, place.owner.map_or(host.uid, |(uid, _)| uid)) {
+    if is_of_another(&place.workspace, host.uid) {
         trust_folders(&mut env);
     }
     env.insert(MARKER.to_owned(), place.marker.clone());

@@ -53,6 +53,9 @@ const SYSTEM: [&str; 13] = [
 /// Never readable as a whole: raw disks and the terminals and shared memory of others.
 const DEVICES: &str = "/dev";
 
+/// Why an overlay can't be had without a mount namespace.
+pub(crate) const OVERLAY: &str = "an overlay is a mount, which needs the tier of namespaces";
+
 /// Folders that every user of a host shares; an attempt has its own.
 const PRIVATE: [&str; 2] = ["/tmp", "/var/tmp"];
 
@@ -155,6 +158,9 @@ fn conflicts(layout: &Layout, profile: &Profile, place: &Place) -> Vec<(String, 
     let mut conflicts = Vec::new();
     let mut say = |item: &str, why: String| conflicts.push((item.to_owned(), why));
     let is_writable = profile.mode == SandboxMode::WorkspaceWrite;
+    if place.overlay.is_some() {
+        say("workspace", OVERLAY.to_owned());
+    }
     if is_writable && !place.is_disposable && !profile.protected.is_empty() {
         say(
             "protected",

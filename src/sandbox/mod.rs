@@ -8,7 +8,9 @@ mod confined;
 mod enforcement;
 mod enumerate;
 mod environment;
+mod error;
 mod inner;
+pub(crate) mod layers;
 mod layout;
 mod linux;
 mod owner;
@@ -17,6 +19,7 @@ mod probe;
 mod proxy;
 mod reach;
 mod running;
+mod turn;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -24,12 +27,12 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use thiserror::Error;
 use tokio::sync::OnceCell;
 use tokio::sync::mpsc::UnboundedSender;
 
 pub use confined::Confined;
 pub use environment::environment;
+pub use error::SandboxError;
 pub use inner::inner_stage;
 pub use linux::landlock::LandlockError;
 pub use probe::{Facts, facts};
@@ -48,10 +51,12 @@ use crate::transcript::event::Enforcement;
 use layout::Layout;
 use linux::cgroup::{Group, Most};
 use linux::landlock::Fence;
+use linux::mounts::Layers;
 use linux::namespaces::Plan;
 use linux::seccomp::UnixSockets;
 use places::Found;
 use proxy::Proxy;
+use turn::Turn;
 
 /// Facts of the host, read once by `cli`.
 #[derive(Clone, Debug)]
@@ -86,9 +91,6 @@ pub struct Place {
     /// Git folders and files of an in-place workspace, wherever they lie: its `.git`, what that
     /// names, those of its submodules. Read-only unless `write` names them.
     pub git: Vec<PathBuf>,
-    /// User and group that commands run as; `None`: the runner's own. The private folders belong
-    /// to them.
-    pub owner: Option<(u32, u32)>,
     /// What the workspace shows, when it is laid over a folder.
     pub overlay: Option<Overlay>,
 }
@@ -101,90 +103,8 @@ pub struct Overlay {
     pub lower: PathBuf,
     /// Where changes go.
     pub upper: PathBuf,
-    /// Private to the kernel.
+    /// Folder for what is private to the kernel.
     pub work: PathBuf,
-}
-
-/// Why a command can't be confined, started or driven. Never a command's output.
-#[derive(Debug, Error)]
-pub enum SandboxError {
-    /// The profile asks for what can't be enforced here: exit 15 (P3).
-    #[error("the required confinement can't be enforced: {}", list(items))]
-    Unenforceable {
-        /// Policy item and reason.
-        items: Vec<(String, String)>,
-        /// What the operator can do; may be empty.
-        hint: String,
-    },
-    /// A ruleset can't be made.
-    #[error(transparent)]
-    Landlock(#[from] LandlockError),
-    /// The system call filter can't be made.
-    #[error("failed to make the system call filter")]
-    Filter(#[source] seccompiler::BackendError),
-    /// The action is input for a command that runs already.
-    #[error("input for a running command is no command to confine")]
-    NotACommand,
-    /// The action is not input for the command it was given to.
-    #[error("only input can be written to a running command")]
-    NotInput,
-    /// A path or argument can't be handed to a program.
-    #[error("{what} of `{}` holds a NUL byte", program.display())]
-    Nul {
-        /// The program.
-        program: PathBuf,
-        /// `an argument`, `the environment`, `the working folder`.
-        what: &'static str,
-    },
-    /// What answers for the hosts that are listed can't be made.
-    #[error("failed to answer for the listed hosts: {0}")]
-    Proxy(String),
-    /// Starting or driving the process failed.
-    #[error(transparent)]
-    Process(#[from] ProcessError),
-}
-
-impl SandboxError {
-    /// What the operator can do about it, if there is one obvious thing.
-    pub fn hint(&self) -> Option<&str> {
-        if let Self::Unenforceable { hint, .. } = self {
-            return Some(hint.as_str()).filter(|hint| !hint.is_empty());
-        }
-        None
-    }
-
-    /// Whether the command itself is the reason: its program or its working folder. Everything else
-    /// is a fault of the confinement.
-    pub const fn is_about_command(&self) -> bool {
-        matches!(
-            self,
-            Self::Nul { .. }
-                | Self::Process(
-                    ProcessError::NotFound { .. }
-                        | ProcessError::NotExecutable { .. }
-                        | ProcessError::Cwd { .. }
-                )
-        )
-    }
-
-    /// The exit code that a shell gives when the program itself is the reason: 127 not found, 126
-    /// not executable. `None` for everything else.
-    pub const fn exit_code(&self) -> Option<u8> {
-        match self {
-            Self::Process(error) => error.exit_code(),
-            Self::Unenforceable { .. }
-            | Self::Landlock(_)
-            | Self::Filter(_)
-            | Self::Proxy(_)
-            | Self::NotACommand
-            | Self::NotInput
-            | Self::Nul { .. } => None,
-        }
-    }
-}
-
-fn list(items: &[(String, String)]) -> String {
-    items.iter().map(|(item, why)| format!("{item}: {why}")).collect::<Vec<_>>().join("; ")
 }
 
 /// A confinement that was tried out here. Cheap to clone.
@@ -207,6 +127,8 @@ struct Inner {
     log: Mutex<Option<UnboundedSender<Note>>>,
     /// Ruleset and filter, made at the first use; made again when a root is another folder.
     prepared: Mutex<Option<Arc<Prepared>>>,
+    /// Its turn with the overlay.
+    turn: Turn,
 }
 
 /// Which layout a sandbox has.
@@ -299,6 +221,28 @@ impl Sandbox {
         self.changed(self.inner.profile.clone(), place)
     }
 
+    /// Protected paths that this confinement doesn't hold, so that they have to be looked at after
+    /// each command: what a mount can't be laid over, or all of them where `degraded` names
+    /// `protected` and no layer carves them out.
+    ///
+    /// # Errors
+    ///
+    /// A glob that can't be looked up.
+    pub fn watched(&self) -> Result<Vec<PathBuf>, SandboxError> {
+        let Inner { profile, place, kind, .. } = &*self.inner;
+        let is_degraded = profile.degraded.iter().any(|item| item == PROTECTED);
+        let is_held = !self.layout().conflicts.iter().any(|(item, _)| item == PROTECTED);
+        let mut watched = carve::loose(profile, place);
+        match kind {
+            Kind::Narrow(_) => return Ok(Vec::new()),
+            Kind::Namespaces => {}
+            Kind::Landlock if is_held => return Ok(Vec::new()),
+            Kind::Open(_) if !is_degraded => return Ok(Vec::new()),
+            Kind::Landlock | Kind::Open(_) => watched.extend(carve::protected(profile, place)?),
+        }
+        Ok(watched)
+    }
+
     /// Begins anew at the next command: the folders that the confinement was laid over were emptied.
     pub fn renew(&self) {
         *self.inner.prepared.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -320,7 +264,7 @@ impl Sandbox {
             Arc::clone(&inner.host),
             profile,
             place,
-            (Arc::clone(&inner.facts), inner.kind.clone()),
+            (Arc::clone(&inner.facts), inner.kind.clone(), inner.turn.another()),
         );
         if let Some(log) = log {
             changed.report_requests(log);
@@ -332,7 +276,7 @@ impl Sandbox {
         host: Arc<Host>,
         profile: Profile,
         place: Place,
-        (facts, kind): (Arc<Facts>, Kind),
+        (facts, kind, turn): (Arc<Facts>, Kind, Turn),
     ) -> Self {
         let enforcement = enforcement::decide(&host, &profile, &place, (&facts, &kind));
         let prepared = Mutex::new(None);
@@ -349,6 +293,7 @@ impl Sandbox {
                 quota,
                 log: Mutex::new(None),
                 prepared,
+                turn,
             }),
         }
     }
@@ -379,8 +324,12 @@ impl Sandbox {
 
     fn prepared(&self) -> Result<Arc<Prepared>, SandboxError> {
         let layout = self.layout();
-        let roots: Vec<_> = layout.write.iter().map(|root| identity(root)).collect();
+        let upper = self.inner.place.overlay.iter().map(|overlay| &overlay.upper);
+        let roots: Vec<_> = layout.write.iter().chain(upper).map(|root| identity(root)).collect();
         let mut slot = self.inner.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.inner.place.overlay.is_some() && !self.inner.turn.take() {
+            *slot = None;
+        }
         if let Some(prepared) = slot.as_ref().filter(|prepared| prepared.roots == roots) {
             return Ok(Arc::clone(prepared));
         }
@@ -441,6 +390,14 @@ impl Sandbox {
             socket_folders: reach::folders(host),
         };
         let mut kept = vec![host.binary.clone(), place.workspace.clone()];
+        let layers = match place.overlay.clone() {
+            Some(Overlay { lower, upper, work }) => {
+                let made = self.inner.turn.work_folder(&work);
+                let work = made.map_err(|source| SandboxError::Work { path: work, source })?;
+                Some(Layers { lower, upper, work })
+            }
+            None => None,
+        };
         kept.extend(reach::RESOLVER.iter().map(PathBuf::from));
         kept.extend(place.read_extra.iter().cloned());
         kept.extend(profile.read.iter().flatten().cloned());
@@ -460,6 +417,7 @@ impl Sandbox {
             group: group.as_ref().map(Group::door),
             owner,
             places: places::places(layout, &found, &kept),
+            layers,
             own_network: profile.network != Network::Full,
             doors: doors(profile),
             has_names: profile.network == Network::Listed,
@@ -467,11 +425,18 @@ impl Sandbox {
             filter: linux::seccomp::inside().map_err(SandboxError::Filter)?,
         };
         let read = real_roots(&layout.read);
-        let ruleset = linux::landlock::ruleset(facts.abi(), Fence::Open, &read, &layout.write)?;
+        // The folder below an overlay is nobody's to write to; what lies over it is granted inside.
+        let is_below =
+            |root: &&PathBuf| place.overlay.as_ref().is_some_and(|it| it.lower == **root);
+        let write: Vec<_> = layout.write.iter().filter(|root| !is_below(root)).cloned().collect();
+        let ruleset = linux::landlock::ruleset(facts.abi(), Fence::Open, &read, &write)?;
         let prepared = Prepared::new(roots, linux::encode_namespaces(&plan), vec![ruleset]);
         Ok(Prepared { group, ..prepared })
     }
 }
+
+/// The enforcement item of protected paths.
+const PROTECTED: &str = "protected";
 
 fn is_attempt(kind: &Kind) -> bool {
     matches!(kind, Kind::Landlock | Kind::Namespaces)

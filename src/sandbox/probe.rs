@@ -12,10 +12,12 @@ use nix::errno::Errno;
 use tokio::time::timeout;
 
 use super::inner::{NOTE, OUTER_PROC, Tried, trial_arguments};
+use super::layout::OVERLAY;
 use super::linux::cgroup::{Group, Holds};
 use super::linux::landlock::OLDEST;
 use super::linux::seccomp::UnixSockets;
-use super::{Host, Kind, Place, Sandbox, SandboxError, linux, reach};
+use super::turn::Turn;
+use super::{Host, Kind, Overlay, Place, Sandbox, SandboxError, linux, reach};
 use crate::process::{Capture, Launch, ProcessError, Stdin, Step, Tree};
 use crate::profile::{Profile, SandboxMode, Tier};
 
@@ -115,6 +117,9 @@ fn namespaces_hint(failed: Option<(Step, i32)>) -> String {
     format!("{what}; or use `tier: auto`")
 }
 
+const OVERLAY_HINT: &str = "use `workspace.kind: copy`, which needs no mount, or allow user namespaces and leave `tier` at \
+     `auto`";
+
 /// The sandbox of an attempt.
 pub(super) async fn attempt(
     host: &Host,
@@ -126,10 +131,15 @@ pub(super) async fn attempt(
     let write = profile.write.iter().map(real).collect();
     let profile = &Profile { write, ..profile.clone() };
     let open = |why: &str| {
-        let parts = (Arc::new(cheap_facts()), Kind::Open(why.to_owned()));
+        let parts = (Arc::new(cheap_facts()), Kind::Open(why.to_owned()), Turn::default());
         Sandbox::new(Arc::clone(&host), profile.clone(), place.clone(), parts)
     };
     if profile.mode == SandboxMode::DangerFullAccess {
+        if place.overlay.is_some() {
+            let items = vec![("workspace".to_owned(), OVERLAY.to_owned())];
+            let hint = OVERLAY_HINT.to_owned();
+            return Err(SandboxError::Unenforceable { items, hint });
+        }
         return Ok(open("`danger-full-access` confines nothing"));
     }
     let own: Vec<&Path> = [&place.workspace, &place.home, &place.tmp].map(PathBuf::as_path).into();
@@ -138,12 +148,13 @@ pub(super) async fn attempt(
     if let Some(why) = &lack
         && !profile.require_sandbox
         && profile.tier == Tier::Auto
+        && place.overlay.is_none()
     {
         return Ok(open(&format!("{why}; `require_sandbox` is false")));
     }
     let facts = Arc::new(facts);
     let make = |facts: &Arc<Facts>, kind| {
-        let parts = (Arc::clone(facts), kind);
+        let parts = (Arc::clone(facts), kind, Turn::default());
         Sandbox::new(Arc::clone(&host), profile.clone(), place.clone(), parts)
     };
     if let Some(why) = lack {
@@ -162,7 +173,8 @@ pub(super) async fn attempt(
         let mut failed = None;
         refused = missing(&sandbox);
         if refused.is_empty() {
-            let outcome = trial(&sandbox).await?;
+            let mut outcome = trial(&sandbox).await?;
+            outcome.items = needed(profile, outcome.items);
             if outcome.items.is_empty() && outcome.has_outer_proc {
                 let facts = Arc::new(Facts { has_outer_proc: true, ..(*facts).clone() });
                 return Ok(make(&facts, Kind::Namespaces));
@@ -178,11 +190,11 @@ pub(super) async fn attempt(
         }
     }
     let sandbox = make(&facts, Kind::Landlock);
-    let mut items = sandbox.layout().conflicts;
+    let mut items = needed(profile, sandbox.layout().conflicts);
     let hint = hint(&items);
     items.extend(missing(&sandbox));
     if items.is_empty() {
-        items = trial(&sandbox).await?.items;
+        items = needed(profile, trial(&sandbox).await?.items);
     }
     if items.is_empty() {
         return Ok(sandbox);
@@ -214,10 +226,20 @@ pub(super) fn narrow(
         is_disposable: true,
         ..Place::default()
     };
-    let sandbox =
-        Sandbox::new(Arc::new(host.clone()), Profile::default(), place, (Arc::new(facts), kind));
+    let sandbox = Sandbox::new(
+        Arc::new(host.clone()),
+        Profile::default(),
+        place,
+        (Arc::new(facts), kind, Turn::default()),
+    );
     sandbox.prepared()?;
     Ok(sandbox)
+}
+
+/// What is missing and may not be.
+fn needed(profile: &Profile, mut items: Vec<(String, String)>) -> Vec<(String, String)> {
+    items.retain(|(item, _)| !profile.degraded.contains(item));
+    items
 }
 
 fn missing(sandbox: &Sandbox) -> Vec<(String, String)> {
@@ -239,15 +261,23 @@ fn canonical(place: &Place) -> Place {
         tmp: real(&place.tmp),
         read_extra: place.read_extra.iter().map(real).collect(),
         write_extra: place.write_extra.iter().map(real).collect(),
+        overlay: place.overlay.as_ref().map(|Overlay { lower, upper, work }| Overlay {
+            lower: real(lower),
+            upper: real(upper),
+            work: real(work),
+        }),
         ..place.clone()
     }
 }
 
 fn hint(items: &[(String, String)]) -> String {
     let has = |wanted: &str| items.iter().any(|(item, _)| item == wanted);
-    if has("protected") {
+    if has("workspace") {
+        OVERLAY_HINT.to_owned()
+    } else if has("protected") {
         "work on a clone or copy (`workspace.kind`), where protected paths are enforced on the \
-         patch, or name no protected paths"
+         patch, or write `degraded: [protected]`, which has them looked at after each command and \
+         put back"
             .to_owned()
     } else if has("read") {
         "keep what must not be read outside the writable roots".to_owned()

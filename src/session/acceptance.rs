@@ -54,6 +54,7 @@ async fn judge(
     if matches!(attempt.end, End::Internal(_) | End::Sandbox(_)) {
         return Ok(());
     }
+    stage.put_back(scope)?;
     let change = stage.workspace.result().await.map_err(Early::workspace)?;
     attempt.patch = Some(run.transcript.blob(&change.patch)?);
     attempt.beside = beside(run, &change)?;
@@ -64,7 +65,9 @@ async fn judge(
     if matches!(attempt.end, End::Stopped(_)) {
         return Ok(());
     }
-    attempt.failures.extend(wrong_change(&instance.output, &change, &attempt.protected));
+    let mut protected = attempt.protected.clone();
+    protected.extend(stage.watch.lost());
+    attempt.failures.extend(wrong_change(&instance.output, &change, &protected));
     if let (Some(schema), End::Message(text)) = (&instance.output.schema, &attempt.end) {
         match validate(schema, text) {
             Ok(value) => *output = Some(run.transcript.blob(value.as_bytes())?),
@@ -88,6 +91,7 @@ async fn judge(
         let mut red = Vec::new();
         for check in instance.checks.iter().filter(|check| check.feedback_on_agent_tree) {
             let done = check::run(run, scope, check, (Phase::Feedback, &stand)).await?;
+            stage.put_back(scope)?;
             red.extend(failure(&done));
         }
         if !red.is_empty() {

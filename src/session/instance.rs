@@ -187,6 +187,7 @@ impl Work<'_> {
             logs: stage.logs.clone(),
             shell: stage.shell.clone(),
             write_roots: stage.profile.write.clone(),
+            watch: &stage.watch,
         };
         let new = |ledgers: &Ledgers| {
             let parts = (self.place.model, policy.clone(), ledgers.clone());
@@ -256,6 +257,7 @@ impl Work<'_> {
         for check in expecting() {
             let stand = Stand { sandbox: &stage.sandbox, cwd: &stage.cwd, env: &stage.env };
             let done = check::run(self.run, &self.scope, check, (Phase::Before, &stand)).await?;
+            stage.put_back(&self.scope)?;
             let is_red = done.verdict != Verdict::Passed;
             if is_red != (check.before == Before::Fail) {
                 let (expected, found) =

@@ -15,6 +15,7 @@ mod prompt;
 mod setup;
 mod stage;
 mod step;
+mod watch;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -38,6 +39,7 @@ use budget::{Ledger, Spent};
 use gate::Ground;
 use history::History;
 use step::Next;
+use watch::Watch;
 
 /// Why a conversation is over.
 #[derive(Clone, Debug, PartialEq)]
@@ -146,6 +148,7 @@ struct Footing<'a> {
     logs: PathBuf,
     shell: PathBuf,
     write_roots: Vec<PathBuf>,
+    watch: &'a Rc<Watch>,
 }
 
 /// One conversation with the model.
@@ -158,6 +161,7 @@ struct Conversation<'a> {
     tools: Vec<Rc<dyn ToolExecutor>>,
     store: Rc<RefCell<Store>>,
     template: StepContext,
+    watch: Rc<Watch>,
     history: History,
     ledgers: Ledgers,
     cache_key: String,
@@ -207,6 +211,7 @@ impl<'a> Conversation<'a> {
             model,
             store,
             template,
+            watch: Rc::clone(footing.watch),
             history: History::default(),
             ledgers,
             begun: run.clock.elapsed(),

@@ -49,6 +49,7 @@ impl Stage<'_> {
             timeout: step.timeout,
         };
         let done = authored.run(&self.run, scope).await?;
+        self.put_back(scope)?;
         if done.ended.exit_code != Some(0) {
             let output = clip_output(&done.output, SHOWN);
             let how = ending(&done.ended);

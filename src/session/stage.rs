@@ -20,6 +20,7 @@ use crate::workspace::{Change, Fresh, Git, Source, Workspace, WorkspaceError};
 
 use super::End;
 use super::network::Requests;
+use super::watch::Watch;
 
 /// Most bytes taken of a context command's output before the entry's own cap; our choice.
 const CONTEXT_OUTPUT: usize = 1 << 20;
@@ -51,6 +52,7 @@ pub(super) struct Stage<'a> {
     pub(super) cwd: PathBuf,
     pub(super) logs: PathBuf,
     pub(super) shell: PathBuf,
+    pub(super) watch: Rc<Watch>,
     pub(super) requests: Rc<Requests>,
 }
 
@@ -86,6 +88,7 @@ impl<'a> Stage<'a> {
             marker: run.state.to_string_lossy().into_owned(),
             is_disposable: workspace.is_disposable(),
             git: workspace.git_folders(),
+            overlay: workspace.overlay(),
             ..Place::default()
         };
         let probed = Sandbox::probe(&run.host, &profile, &place).await;
@@ -93,8 +96,9 @@ impl<'a> Stage<'a> {
             Ok(sandbox) => sandbox.enforcement().clone(),
             Err(error) => unenforced(instance, error),
         };
-        run.transcript
-            .append(scope, started(run, instance, &profile, (enforced, workspace.notices())))?;
+        let mut notices = workspace.notices().to_vec();
+        notices.extend(degraded(&profile, &enforced));
+        run.transcript.append(scope, started(run, instance, &profile, (enforced, notices)))?;
         let sandbox = probed?;
         let requests = Requests::follow(run, scope, &sandbox);
         let env = environment(&profile.env, &run.host, &place, &run.secret_names);
@@ -107,8 +111,21 @@ impl<'a> Stage<'a> {
             .map_err(|error| Early::setup("workspace", format!("{}: {error}", logs.display())))?;
         let cwd = workspace.workdir();
         let (run, env) = (Rc::clone(run), Rc::new(env));
-        let mut stage =
-            Self { run, instance, profile, workspace, sandbox, env, cwd, logs, shell, requests };
+        let paths = sandbox.watched()?;
+        let watch = Rc::new(Watch::begin(&run, (workspace.root(), &folder), &paths)?);
+        let mut stage = Self {
+            run,
+            instance,
+            profile,
+            workspace,
+            sandbox,
+            env,
+            cwd,
+            logs,
+            shell,
+            watch,
+            requests,
+        };
         stage.set_up(scope, secrets).await?;
         Ok(stage)
     }
@@ -132,6 +149,7 @@ impl<'a> Stage<'a> {
                         timeout: CONTEXT,
                     };
                     let done = authored.run(&self.run, scope).await?;
+                    self.put_back(scope)?;
                     if done.ended.exit_code != Some(0) {
                         let output = clip_output(&done.output, 2_000);
                         let how = ending(&done.ended);
@@ -152,12 +170,20 @@ impl<'a> Stage<'a> {
         let root = self.workspace.root();
         let wrong =
             |why: String| Early::setup("context", format!("context file `{path}` ({span}): {why}"));
-        let file = root.join(path).canonicalize().map_err(|error| wrong(error.to_string()))?;
-        let root = root.canonicalize().map_err(|error| wrong(error.to_string()))?;
-        if !file.starts_with(&root) {
-            return Err(wrong("it lies outside the workspace".to_owned()));
-        }
-        let facts = file.metadata().map_err(|error| wrong(error.to_string()))?;
+        let file = if self.workspace.overlay().is_some() {
+            let why = "it is not there, or a symlink leads to it";
+            let found =
+                self.workspace.find(Path::new(path)).ok_or_else(|| wrong(why.to_owned()))?;
+            found.0
+        } else {
+            let file = root.join(path).canonicalize().map_err(|error| wrong(error.to_string()))?;
+            let root = root.canonicalize().map_err(|error| wrong(error.to_string()))?;
+            if !file.starts_with(&root) {
+                return Err(wrong("it lies outside the workspace".to_owned()));
+            }
+            file
+        };
+        let facts = file.symlink_metadata().map_err(|error| wrong(error.to_string()))?;
         if !facts.is_file() {
             // Opening a pipe would wait for somebody who writes to it (P1).
             return Err(wrong("it is not a regular file".to_owned()));
@@ -249,7 +275,12 @@ fn grounded(
         if let Some(source) = source
             && instance.workspace.kind != WorkspaceKind::InPlace
         {
-            for folder in [source.git_dir(), source.common_dir()] {
+            // An overlay shows a configuration of its own in its place.
+            let is_shown = |folder: &&Path| {
+                instance.workspace.kind == WorkspaceKind::Overlay && **folder == root.join(".git")
+            };
+            let folders = [source.git_dir(), source.common_dir()];
+            for folder in folders.into_iter().filter(|folder| !is_shown(folder)) {
                 hidden.extend(["config", "config.worktree"].map(|name| folder.join(name)));
             }
         }
@@ -290,11 +321,13 @@ fn started(
     run: &Run,
     instance: &Instance,
     profile: &Profile,
-    (enforced, notices): (Enforcement, &[String]),
+    (enforced, notices): (Enforcement, Vec<String>),
 ) -> Event {
     let target = match instance.workspace.kind {
         WorkspaceKind::Clone => &run.plan.root,
-        WorkspaceKind::Copy | WorkspaceKind::InPlace => &instance.workspace.path,
+        WorkspaceKind::Copy | WorkspaceKind::InPlace | WorkspaceKind::Overlay => {
+            &instance.workspace.path
+        }
     };
     let json = |value: Result<serde_json::Value, serde_json::Error>| value.unwrap_or_default();
     Event::TaskStarted {
@@ -308,8 +341,17 @@ fn started(
         requested: json(serde_json::to_value(profile)),
         enforced,
         budget: json(serde_json::to_value(&instance.budget)),
-        notices: notices.to_vec(),
+        notices,
     }
+}
+
+/// One sentence for each item that may be missing and isn't fully in force.
+fn degraded(profile: &Profile, enforced: &Enforcement) -> Vec<String> {
+    let why = |item: &String| match enforced.items.get(item)? {
+        Level::Full { .. } => None,
+        Level::Partial { why, .. } | Level::None { why } => Some(format!("`{item}`: {why}")),
+    };
+    profile.degraded.iter().filter_map(why).collect()
 }
 
 impl Early {

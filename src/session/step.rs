@@ -196,13 +196,35 @@ impl Conversation<'_> {
             let calls = running.into_iter().map(|(scope, call, skip)| {
                 super::call::run(ground, router, context, (scope, call, skip))
             });
-            let done: Vec<Done> = stream::iter(calls).buffered(AT_ONCE).collect().await;
+            let mut done: Vec<Done> = stream::iter(calls).buffered(AT_ONCE).collect().await;
+            match self.put_back(scope).await {
+                Ok(None) => {}
+                Ok(Some(said)) => {
+                    if let Some(last) = done.last_mut() {
+                        last.output = format!("{}\n[{said}]", last.output);
+                    }
+                }
+                Err(end) => over = over.or(Some(end)),
+            }
             for (call, done) in batch.iter().zip(done) {
                 self.history.push(Item::output(call, &done.output));
                 over = over.or(self.settle(call, done));
             }
         }
         over.map_or(Next::Again, Next::Over)
+    }
+
+    /// Puts protected paths back that the calls changed; what the model is told about it. Whoever
+    /// changed them may still be running, so every process of the attempt is ended first.
+    async fn put_back(&mut self, scope: &Scope) -> Result<Option<String>, End> {
+        let is_touched = self.watch.is_touched().map_err(|early| End::Setup(early.reason))?;
+        if !is_touched {
+            return Ok(None);
+        }
+        let count = self.end_processes().await?;
+        let said = self.watch.put_back(scope).map_err(|early| End::Setup(early.reason))?;
+        let ended = if count > 0 { "; running commands were ended" } else { "" };
+        Ok(said.map(|said| format!("{said}{ended}")))
     }
 
     /// Counts what a finished call means for the conversation.

@@ -61,12 +61,13 @@ object! {
         pub on_denied: Option<OnDenied>,
         /// Most denials before the task fails. Default none.
         pub max_denials: Option<Count<0>>,
+        /// Names of enforcement items that may be missing. `protected` is then looked at after each
+        /// command and put back.
+        pub degraded: Option<Vec<Spanned<Text>>>,
     }
     unbuilt {
         /// The reviewer of `approval: guardian`.
         guardian: Guardian,
-        /// Names of enforcement items that may be missing.
-        degraded: Vec<Text>,
         /// Unix sockets that are reachable.
         unix_sockets: Vec<Text>,
     }

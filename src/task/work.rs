@@ -159,7 +159,7 @@ object! {
         pub kind: Option<Spanned<Kinds>>,
         /// Commit to work on. Default `HEAD`.
         pub r#ref: Option<Spanned<Text>>,
-        /// For `copy` and `in-place` the folder to use, relative to this file; for `clone` the
+        /// For `copy`, `overlay` and `in-place` the folder to use, relative to this file; for `clone` the
         /// folder inside it that is the working folder.
         pub path: Option<Spanned<Path>>,
         /// Folders of a sparse checkout. Default: everything.
@@ -186,8 +186,10 @@ choice! {
         Copy = "copy",
         /// The folder itself.
         InPlace = "in-place",
+        /// The folder with all that is in it, ignored files too, under changes that lie elsewhere.
+        Overlay = "overlay",
     }
-    unbuilt { "worktree", "overlay" }
+    unbuilt { "worktree" }
 }
 
 choice! {

@@ -583,6 +583,15 @@ pub enum Event {
         /// Patch text as the model wrote it.
         text: Blob,
     },
+    /// Protected paths that no layer holds were changed, and put back.
+    #[serde(rename = "protected.restored")]
+    ProtectedRestored {
+        /// As they were again; relative to the workspace where they lie in it.
+        paths: Vec<String>,
+        /// Changed for good: too large to be kept.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        lost: Vec<String>,
+    },
     /// A check is about to run.
     #[serde(rename = "check.started")]
     CheckStarted {

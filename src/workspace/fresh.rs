@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::change::{Case, paths_set};
+use super::layered::Files;
 use super::lfs;
 use super::prepare::{Repo, Workspace};
 use super::shadow::join;
@@ -23,6 +24,8 @@ pub struct Fresh {
     pub root: PathBuf,
     /// Working folder of checks.
     pub workdir: PathBuf,
+    /// Where its files are written; the root itself but for an overlay.
+    files: Files,
     places: Vec<Place>,
     is_out: Rc<Cell<bool>>,
 }
@@ -51,7 +54,11 @@ impl Workspace {
             fs::create_dir_all(&folder).map_err(io_error("make", &folder))?;
         }
         let root = next.join("workspace");
-        if self.needs_pristine() {
+        let files = self.files_at(&root);
+        if self.layers.is_some() {
+            self.fill_layers(&root)?;
+            tree::copy(&self.pristine().join("home"), &next.join("home"), &|_| false)?;
+        } else if self.needs_pristine() {
             let pristine = self.pristine();
             tree::copy(&pristine.join("workspace"), &root, &|_| false)?;
             tree::copy(&pristine.join("home"), &next.join("home"), &|_| false)?;
@@ -60,10 +67,10 @@ impl Workspace {
         }
         for repo in &self.repos {
             let is_changed = change.submodules.iter().any(|inner| inner.path == repo.prefix);
-            if is_changed && !tree::is_real_folder(&root, &repo.prefix) {
+            if is_changed && !files.has_folder(&repo.prefix) {
                 return Err(WorkspaceError::NoFolder { path: root.join(&repo.prefix) });
             }
-            self.apply_to(repo, change, &root.join(&repo.prefix)).await?;
+            self.apply_to(repo, change, &files.below(&repo.prefix)).await?;
         }
         self.put_in_place(&next)
     }
@@ -89,7 +96,7 @@ impl Workspace {
         // Paths of a workspace that is a folder of the checkout start there.
         let below = match self.plan.kind {
             WorkspaceKind::Clone => Path::new(""),
-            WorkspaceKind::Copy | WorkspaceKind::InPlace => {
+            WorkspaceKind::Copy | WorkspaceKind::InPlace | WorkspaceKind::Overlay => {
                 self.plan.path.strip_prefix(source.root()).unwrap_or(Path::new(""))
             }
         };
@@ -104,7 +111,7 @@ impl Workspace {
         }
         tree::remove(&repo.shadow.index(INDEX))?;
         repo.shadow.set(INDEX, &entries).await?;
-        self.write_out(repo, INDEX, (&fresh.root, &paths)).await?;
+        self.write_out(repo, INDEX, (&fresh.files, &paths)).await?;
         Ok(paths)
     }
 
@@ -123,6 +130,12 @@ impl Workspace {
             return Ok(());
         }
         let pristine = self.pristine();
+        if self.layers.is_some() {
+            let folder = self.layers_folder();
+            tree::remove(&folder)?;
+            self.fill_layers(&folder)?;
+            return tree::mirror(&pristine.join("home"), &self.home(), &|_| false);
+        }
         let is_in_place = self.plan.kind == WorkspaceKind::InPlace;
         let root = self.root.clone();
         tree::mirror(&pristine.join("workspace"), &root, &|path| {
@@ -135,7 +148,7 @@ impl Workspace {
         &self,
         repo: &Repo,
         change: &Change,
-        root: &Path,
+        files: &Files,
     ) -> Result<(), WorkspaceError> {
         const INDEX: &str = "fresh-index";
         let (patch, expected) = if repo.prefix.as_os_str().is_empty() {
@@ -169,29 +182,29 @@ impl Workspace {
         let trees = [repo.base_tree.as_str(), found.as_str()];
         let gone = shadow.run(&[&args[..], &trees[..]].concat(), INDEX, Vec::new()).await?;
         for path in paths(&gone) {
-            remove_below(root, &path)?;
+            files.delete(&path)?;
         }
         let args = ["diff-tree", "-r", "-z", "--name-only", "--no-renames", "--diff-filter=d"];
         let there = shadow.run(&[&args[..], &trees[..]].concat(), INDEX, Vec::new()).await?;
-        self.write_out(repo, INDEX, (root, &paths(&there))).await
+        self.write_out(repo, INDEX, (files, &paths(&there))).await
     }
 
-    /// Writes `paths` of `index` below `root`; links that lead out of it are replaced.
+    /// Writes `paths` of `index` among `files`; links that lead out of them are replaced.
     async fn write_out(
         &self,
         repo: &Repo,
         index: &str,
-        (root, paths): (&Path, &[PathBuf]),
+        (files, paths): (&Files, &[PathBuf]),
     ) -> Result<(), WorkspaceError> {
         for path in paths {
-            tree::make_parents(root, path)?;
-            tree::remove(&root.join(path))?;
+            files.make_way(path)?;
         }
+        let root = files.root();
         let args = ["checkout-index", "--force", "-z", "--stdin"];
-        repo.shadow.write_out(&args, index, (root, join(paths))).await?;
+        repo.shadow.write_out(&args, index, (&root, join(paths))).await?;
         if !repo.lfs.is_empty() {
             for store in [Some(self.dir.join("lfs")), repo.lfs_store()].into_iter().flatten() {
-                lfs::fill(root, &store, paths)?;
+                lfs::fill(&root, &store, paths)?;
             }
         }
         Ok(())
@@ -202,20 +215,18 @@ impl Workspace {
         fresh: &Fresh,
         set: &globset::GlobSet,
     ) -> Result<Vec<PathBuf>, WorkspaceError> {
-        let pristine = self.pristine().join("workspace");
+        let pristine = self.pristine_view();
         let mut restored = Vec::new();
         let mut folders = vec![PathBuf::new()];
-        while let Some(folder) = folders.pop().filter(|_| pristine.is_dir()) {
-            for name in tree::names(&pristine.join(&folder))? {
+        while let Some(folder) = folders.pop().filter(|folder| pristine.has_folder(folder)) {
+            for name in pristine.names(&folder)? {
                 let path = folder.join(name);
-                let source = pristine.join(&path);
-                let facts = fs::symlink_metadata(&source).map_err(io_error("look at", &source))?;
+                let (source, facts) = pristine.look(&path)?;
                 if facts.is_dir() {
                     folders.push(path);
                 } else if set.is_match(&path) {
-                    let target = fresh.root.join(&path);
-                    tree::make_parents(&fresh.root, &path)?;
-                    tree::remove(&target)?;
+                    let target = fresh.files.root().join(&path);
+                    fresh.files.make_way(&path)?;
                     tree::copy_leaf(&source, &target, &facts)?;
                     restored.push(path);
                 }
@@ -231,13 +242,15 @@ impl Workspace {
         let root = if is_in_place { self.dir.join("verdict") } else { self.root.clone() };
         let parked = self.parked();
         self.is_fresh_out.set(true);
+        let live = if self.layers.is_some() { self.layers_folder() } else { root.clone() };
         let mut fresh = Fresh {
             workdir: self.workdir_in(&root),
-            root: root.clone(),
+            root,
+            files: self.files_at(&live),
             places: Vec::new(),
             is_out: Rc::clone(&self.is_fresh_out),
         };
-        for (name, live) in [("workspace", root), ("home", self.home()), ("tmp", self.tmp())] {
+        for (name, live) in [("workspace", live), ("home", self.home()), ("tmp", self.tmp())] {
             let mut place = Place { live: live.clone(), parked: None };
             if live.exists() {
                 let parked = parked.join(name);
@@ -294,18 +307,4 @@ fn paths(output: &super::GitOutput) -> Vec<PathBuf> {
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt as _;
     output.fields().map(|field| PathBuf::from(OsStr::from_bytes(field))).collect()
-}
-
-/// Removes a file of the tree and the folders that are empty without it, as git does.
-fn remove_below(root: &Path, path: &Path) -> Result<(), WorkspaceError> {
-    tree::make_parents(root, path)?;
-    tree::remove(&root.join(path))?;
-    let mut folder = path.parent();
-    while let Some(inner) = folder.filter(|inner| !inner.as_os_str().is_empty()) {
-        if fs::remove_dir(root.join(inner)).is_err() {
-            break;
-        }
-        folder = inner.parent();
-    }
-    Ok(())
 }

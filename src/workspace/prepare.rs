@@ -13,6 +13,7 @@ use std::rc::Rc;
 use super::clone::{self, Origin, shown};
 use super::git::Git;
 use super::lfs::{self, Pointer};
+use super::overlay::Layers;
 use super::shadow::{Shadow, copy_index_file};
 use super::submodule::{self, Submodule};
 use super::{Source, TreeEntry, Uncommitted, WorkspaceError, io_error, tree};
@@ -26,6 +27,8 @@ pub struct Workspace {
     pub(super) plan: WorkspacePlan,
     pub(super) dir: PathBuf,
     pub(super) root: PathBuf,
+    /// What the tree is made of, when it is an overlay; only a command sees the whole at `root`.
+    pub(super) layers: Option<Layers>,
     pub(super) repos: Vec<Repo>,
     pub(super) has_base: bool,
     pub(super) is_fresh_out: Rc<Cell<bool>>,
@@ -74,14 +77,16 @@ impl Workspace {
     ) -> Result<Self, WorkspaceError> {
         let root = match plan.kind {
             WorkspaceKind::Clone | WorkspaceKind::Copy => dir.join("workspace"),
-            WorkspaceKind::InPlace => plan.path.clone(),
+            WorkspaceKind::InPlace | WorkspaceKind::Overlay => plan.path.clone(),
         };
+        let is_own = matches!(plan.kind, WorkspaceKind::Clone | WorkspaceKind::Copy);
         let mut workspace = Self {
             git: Rc::clone(git),
             source: source.map(Rc::clone),
             plan: plan.clone(),
             dir: dir.to_path_buf(),
             root,
+            layers: None,
             repos: Vec::new(),
             has_base: false,
             is_fresh_out: Rc::new(Cell::new(false)),
@@ -91,7 +96,7 @@ impl Workspace {
         for folder in [workspace.home(), workspace.tmp(), workspace.parked()] {
             make(&folder)?;
         }
-        if plan.kind != WorkspaceKind::InPlace {
+        if is_own {
             make(&workspace.root)?;
             workspace.notices.extend(tree::no_programs(&workspace.root));
         }
@@ -102,6 +107,10 @@ impl Workspace {
                 workspace.track_folder().await?;
             }
             WorkspaceKind::InPlace => workspace.track_folder().await?,
+            WorkspaceKind::Overlay => {
+                workspace.lay_over().await?;
+                workspace.track_folder().await?;
+            }
         }
         if !workspace.workdir().is_dir() {
             return Err(WorkspaceError::NoFolder { path: workspace.workdir() });
@@ -127,9 +136,10 @@ impl Workspace {
             WorkspaceKind::Clone if !self.plan.path.as_os_str().is_empty() => {
                 root.join(&self.plan.path)
             }
-            WorkspaceKind::Clone | WorkspaceKind::Copy | WorkspaceKind::InPlace => {
-                root.to_path_buf()
-            }
+            WorkspaceKind::Clone
+            | WorkspaceKind::Copy
+            | WorkspaceKind::InPlace
+            | WorkspaceKind::Overlay => root.to_path_buf(),
         }
     }
 
@@ -160,41 +170,9 @@ impl Workspace {
         self.plan.kind != WorkspaceKind::InPlace
     }
 
-    /// Where commands leave what they write: the tree, HOME and the temporary folder.
-    pub fn writable_places(&self) -> Vec<PathBuf> {
-        vec![self.root.clone(), self.home(), self.tmp()]
-    }
-
-    /// What of git an in-place workspace stands on; it must not be written to. Nothing for others.
-    pub fn git_folders(&self) -> Vec<PathBuf> {
-        if self.is_disposable() { Vec::new() } else { super::git_folders(&self.root) }
-    }
-
     /// Things a person should know, one sentence each.
     pub fn notices(&self) -> &[String] {
         &self.notices
-    }
-
-    /// Moves the tree to `to` (or copies it, over file systems), when it is to be kept. An
-    /// in-place tree stays where it is.
-    ///
-    /// # Errors
-    ///
-    /// `to` exists or can't be made.
-    pub fn keep(self, to: &Path) -> Result<(), WorkspaceError> {
-        if self.plan.kind == WorkspaceKind::InPlace {
-            return Ok(());
-        }
-        if let Some(parent) = to.parent() {
-            fs::create_dir_all(parent).map_err(io_error("make", parent))?;
-        }
-        if fs::rename(&self.root, to).is_ok() {
-            return Ok(());
-        }
-        fs::create_dir(to).map_err(io_error("make", to))?;
-        tree::open_all(&self.root)?;
-        tree::copy(&self.root, to, &|_| false)?;
-        tree::remove(&self.root)
     }
 
     async fn prepare_clone(&mut self) -> Result<(), WorkspaceError> {
@@ -421,7 +399,7 @@ impl Workspace {
             Some(path) => (self.home(), Path::new(path)),
             // A cache inside an in-place tree would change the user's own folder.
             None if !self.is_disposable() => return Err(bad()),
-            None => (self.root.clone(), Path::new(&cache.path)),
+            None => (self.files().to_path_buf(), Path::new(&cache.path)),
         };
         let is_inside = path.components().all(|part| matches!(part, Component::Normal(_)));
         if !is_inside || path.as_os_str().is_empty() || tree::is_in_git(path) {
@@ -430,7 +408,10 @@ impl Workspace {
         if !cache.from.is_dir() {
             self.notices.push(format!("cache `{}` is empty: no folder there", cache.path));
         }
-        tree::make_parents(&root, path)?;
+        match &self.layers {
+            Some(layers) if root == layers.upper => layers.make_way(path)?,
+            Some(_) | None => tree::make_parents(&root, path)?,
+        }
         let target = root.join(path);
         if !cache.is_private_copy {
             symlink(&cache.from, &target).map_err(io_error("make", &target))?;

@@ -84,6 +84,16 @@ impl Shadow {
         })
     }
 
+    /// The same repository over another work tree.
+    pub(super) fn over(&self, work_tree: &Path) -> Self {
+        Self {
+            git: Rc::clone(&self.git),
+            git_dir: self.git_dir.clone(),
+            work_tree: work_tree.to_path_buf(),
+            no_object: self.no_object.clone(),
+        }
+    }
+
     pub(super) fn git_dir(&self) -> &Path {
         &self.git_dir
     }

@@ -9,10 +9,13 @@ use std::path::{Path, PathBuf};
 
 use super::change::{Case, parse_files, paths_set};
 use super::clone::shown;
+use super::layered::{shadow_over, update};
 use super::lfs::Pointer;
 use super::prepare::{Repo, Workspace};
 use super::shadow::{Shadow, Untracked};
-use super::{Change, GitError, LfsObject, SubmoduleChange, WorkspaceError, io_error, tree};
+use super::{
+    Change, GitError, LfsObject, SubmoduleChange, WorkspaceError, io_error, overlay, tree,
+};
 use crate::plan::WorkspaceKind;
 use crate::text::sha256;
 use crate::transcript::event::FileChange;
@@ -44,11 +47,12 @@ impl Workspace {
     /// A file can't be read, or there is no room.
     pub async fn base(&mut self) -> Result<(), WorkspaceError> {
         self.open_up()?;
+        let layers = self.layers.clone();
         for repo in &mut self.repos {
             // A file that setup rewrote is an ordinary one from here on.
             repo.lfs = same_pointers(repo)?;
             let pointers = &repo.lfs;
-            repo.shadow.update_tracked("index", &|path| pointers.contains_key(path)).await?;
+            update(layers.as_ref(), repo, ("index", &|path| pointers.contains_key(path))).await?;
             repo.base_tree = repo.shadow.write_tree("index").await?;
         }
         self.note_untracked().await?;
@@ -64,9 +68,11 @@ impl Workspace {
     ///
     /// A file can't be read.
     pub async fn note_untracked(&mut self) -> Result<(), WorkspaceError> {
+        let changed = self.show_changed()?;
         for repo in &mut self.repos {
-            let untracked = repo.shadow.untracked("index").await?;
-            repo.products = ids(&repo.shadow, &untracked.files).await?;
+            let shadow = shadow_over(changed.as_deref(), repo);
+            let untracked = shadow.untracked("index").await?;
+            repo.products = ids(&shadow, &untracked.files).await?;
         }
         Ok(())
     }
@@ -81,13 +87,14 @@ impl Workspace {
         self.require_base("result")?;
         self.open_up()?;
         let mut change = Change::default();
+        let changed = self.show_changed()?;
         for repo in &self.repos {
             // A symlink in its place would have us read, and later write, what lies outside.
-            if !tree::is_real_folder(&self.root, &repo.prefix) {
+            if !self.has_folder(&repo.prefix) {
                 change.notices.push(format!("submodule `{}` is gone", shown(&repo.prefix)));
                 continue;
             }
-            let taken = self.take(repo).await?;
+            let taken = self.take(repo, changed.as_deref()).await?;
             let patch = repo.shadow.diff(&repo.base_tree, &taken.tree).await?;
             let files = repo.shadow.files(&repo.base_tree, &taken.tree).await?;
             change.files.extend(files.into_iter().map(|file| below(&repo.prefix, file)));
@@ -126,10 +133,9 @@ impl Workspace {
         let mut kept = Vec::new();
         let mut folders = vec![PathBuf::new()];
         while let Some(folder) = folders.pop().filter(|_| !globs.is_empty()) {
-            for name in tree::names(&self.root.join(&folder))? {
+            for name in self.names(&folder)? {
                 let path = folder.join(name);
-                let source = self.root.join(&path);
-                let facts = fs::symlink_metadata(&source).map_err(io_error("look at", &source))?;
+                let (source, facts) = self.look(&path)?;
                 if facts.is_dir() && !tree::is_in_git(&path) && !path.starts_with(".horseman") {
                     folders.push(path);
                 } else if facts.is_file() && set.is_match(&path) {
@@ -146,21 +152,19 @@ impl Workspace {
         Ok(kept)
     }
 
-    async fn take(&self, repo: &Repo) -> Result<Taken, WorkspaceError> {
+    async fn take(&self, repo: &Repo, changed: Option<&Path>) -> Result<Taken, WorkspaceError> {
         const INDEX: &str = "result-index";
-        let shadow = &repo.shadow;
+        let shadow = &shadow_over(changed, repo);
         shadow.copy_index("index", INDEX)?;
         let mut taken = Taken { tree: String::new(), lfs: Vec::new(), notices: Vec::new() };
         let pointers: Vec<&Path> = repo.lfs.keys().map(PathBuf::as_path).collect();
-        shadow
-            .update_tracked(INDEX, &|path| {
-                pointers.contains(&path) && tree::is_real_file(shadow.work_tree(), path)
-            })
-            .await?;
+        let keeps =
+            |path: &Path| pointers.contains(&path) && tree::is_real_file(shadow.work_tree(), path);
+        update(self.layers.as_ref(), repo, (INDEX, &keeps)).await?;
         self.take_lfs(repo, INDEX, &mut taken).await?;
         let untracked = shadow.untracked(INDEX).await?;
         say_odd(repo, &untracked, &mut taken.notices);
-        let pristine = self.pristine().join("workspace").join(&repo.prefix);
+        let pristine = self.pristine_files().join(&repo.prefix);
         let found = ids(shadow, &untracked.files).await?;
         let new: Vec<((String, String), &Path)> = found
             .iter()
@@ -215,6 +219,15 @@ impl Workspace {
         }
         let pristine = self.pristine();
         tree::remove(&pristine)?;
+        if let Some(layers) = &self.layers {
+            let (upper, home) = (self.pristine_files(), pristine.join("home"));
+            for folder in [&upper, &home] {
+                fs::create_dir_all(folder).map_err(io_error("make", folder))?;
+            }
+            overlay::copy_upper(&layers.upper, &upper)?;
+            tree::copy(&self.home(), &home, &|_| false)?;
+            return Ok(());
+        }
         let (workspace, home) = (pristine.join("workspace"), pristine.join("home"));
         fs::create_dir_all(&workspace).map_err(io_error("make", &workspace))?;
         fs::create_dir_all(&home).map_err(io_error("make", &home))?;
@@ -253,7 +266,9 @@ impl Workspace {
     /// Makes the tree readable for a snapshot. Modes in a user's own folder aren't ours to change;
     /// what can't be read there says so itself.
     fn open_up(&self) -> Result<(), WorkspaceError> {
-        if self.is_disposable() {
+        if let Some(layers) = &self.layers {
+            overlay::open_upper(&layers.upper)
+        } else if self.is_disposable() {
             tree::open_all(&self.root)
         } else {
             tree::unblock_all(&self.root)

@@ -324,7 +324,7 @@ fn has_same_bytes(left: &Path, right: &Path) -> io::Result<bool> {
     }
 }
 
-fn open_up(folder: &Path) -> Result<(), WorkspaceError> {
+pub(super) fn open_up(folder: &Path) -> Result<(), WorkspaceError> {
     let facts = stat(folder)?;
     if facts.mode() & 0o700 == 0o700 {
         return Ok(());
@@ -332,11 +332,11 @@ fn open_up(folder: &Path) -> Result<(), WorkspaceError> {
     set_mode(folder, facts.mode() & 0o777 | 0o700)
 }
 
-fn set_mode(path: &Path, mode: u32) -> Result<(), WorkspaceError> {
+pub(super) fn set_mode(path: &Path, mode: u32) -> Result<(), WorkspaceError> {
     fs::set_permissions(path, Permissions::from_mode(mode))
         .map_err(io_error("set the mode of", path))
 }
 
-fn stat(path: &Path) -> Result<Metadata, WorkspaceError> {
+pub(super) fn stat(path: &Path) -> Result<Metadata, WorkspaceError> {
     fs::symlink_metadata(path).map_err(io_error("look at", path))
 }

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::path::component;
 use crate::report::clean;
+use crate::report::progress::protected;
 use crate::report::shape::{
     AskedHost, Attempt, BesidePatch, Call, Check, Confinement, Fault, Limit, Patch, Process,
     Refused, Task,
@@ -59,6 +60,9 @@ impl Fold<'_> {
             }
             Event::CheckStarted { .. } | Event::CheckCompleted { .. } => {
                 check(task, record, self.blobs);
+            }
+            Event::ProtectedRestored { paths, lost } => {
+                task.notices.push(protected(paths, lost));
             }
             Event::BudgetWarned { limit, used, of } => {
                 limits(attempt_mut(task, record.attempt), (limit, *used, *of), false);

@@ -113,4 +113,4 @@ pub(crate) fn harden() {
     let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
 }
 
-pub(crate) use sys::{can_write, landlock_abi};
+pub(crate) use sys::{attribute, can_write, landlock_abi, set_attribute};

@@ -40,6 +40,17 @@ pub(crate) struct Placed {
     pub(crate) view: View,
 }
 
+/// A folder that is seen with changes which lie elsewhere: overlayfs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Layers {
+    /// The folder, and where the whole is seen; absolute, without symlinks.
+    pub(crate) lower: PathBuf,
+    /// The changes.
+    pub(crate) upper: PathBuf,
+    /// Private to the kernel.
+    pub(crate) work: PathBuf,
+}
+
 /// Devices that a command sees.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
@@ -57,6 +68,8 @@ const STREAMS: [(&str, &str); 5] = [
 pub(crate) struct Made {
     /// Folders that commands may write to and that no ruleset made outside knows.
     pub(crate) writable: Vec<OwnedFd>,
+    /// The workspace, when it is laid over a folder.
+    pub(crate) layered: Option<OwnedFd>,
 }
 
 /// What failed, and where.
@@ -69,8 +82,15 @@ pub(crate) fn ordered(mut places: Vec<Placed>) -> Vec<Placed> {
     places
 }
 
-/// Carries the list out in this process's own mount namespace.
-pub(crate) fn carry_out(places: &[Placed], shm_size: u64) -> Result<Made, Failed> {
+/// Carries the list out in this process's own mount namespace, above `layers`.
+pub(crate) fn carry_out(
+    places: &[Placed],
+    (layers, shm_size): (Option<&Layers>, u64),
+) -> Result<Made, Failed> {
+    // While its upper folder is still writable; its place takes it over like any other folder.
+    if let Some(layers) = layers {
+        join_layers(layers)?;
+    }
     // What is shown must be taken before anything is laid over it, and while it is writable.
     let taken: Vec<Option<OwnedFd>> = places
         .iter()
@@ -96,11 +116,33 @@ pub(crate) fn carry_out(places: &[Placed], shm_size: u64) -> Result<Made, Failed
     for (place, tree) in places.iter().zip(taken) {
         lay(place, tree, &mut veils)?;
     }
-    let made = private_devices(devices, shm_size)?;
+    let mut made = private_devices(devices, shm_size)?;
+    if let Some(layers) = layers {
+        made.layered = Some(open(&layers.lower)?);
+    }
     for veil in veils {
         mount_flags(&veil, MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY)?;
     }
     Ok(made)
+}
+
+/// Mounts layers over the lower one: the kernel's overlayfs document. In a user namespace its marks
+/// are attributes of users; an index would be refused while an earlier mount is still going away.
+fn join_layers(Layers { lower, upper, work }: &Layers) -> Result<(), Failed> {
+    let mut options = Vec::new();
+    for (name, path) in [("lowerdir=", lower), (",upperdir=", upper), (",workdir=", work)] {
+        options.extend(name.bytes());
+        for byte in path.as_os_str().as_bytes() {
+            if matches!(byte, b'\\' | b',' | b':') {
+                options.push(b'\\');
+            }
+            options.push(*byte);
+        }
+    }
+    options.extend(b",userxattr,index=off");
+    let options = OsStr::from_bytes(&options);
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    mount(Some("overlay"), lower, Some("overlay"), flags, Some(options))
 }
 
 /// A detached copy of what is there; `None` when nothing is.
@@ -258,6 +300,20 @@ pub(super) fn put(path: &Path, out: &mut Vec<u8>) {
     let bytes = path.as_os_str().as_bytes();
     out.extend((bytes.len() as u64).to_le_bytes());
     out.extend(bytes);
+}
+
+/// Writes layers for the other half: three strings, empty for none.
+pub(crate) fn encode_layers(layers: Option<&Layers>, out: &mut Vec<u8>) {
+    let none = Layers::default();
+    let Layers { lower, upper, work } = layers.unwrap_or(&none);
+    for path in [lower, upper, work] {
+        put(path, out);
+    }
+}
+
+/// Reads what [`encode_layers`] wrote; a lower folder without a name for none.
+pub(crate) fn decode_layers(from: &mut &[u8]) -> Option<Layers> {
+    Some(Layers { lower: path(from)?, upper: path(from)?, work: path(from)? })
 }
 
 /// Reads what [`encode`] wrote.

@@ -22,7 +22,7 @@ use nix::unistd::{
     setresuid,
 };
 
-use super::mounts::{self, Placed, number};
+use super::mounts::{self, Layers, Placed, number};
 use super::{MALFORMED, sys};
 use crate::process::{Confinement, Failure, Step, at, leave, split};
 
@@ -44,6 +44,8 @@ pub(crate) struct Plan {
     pub(crate) shm_size: u64,
     /// The file by which a process joins the control group, if there is one.
     pub(crate) group: Option<PathBuf>,
+    /// What the workspace is made of, when it is laid over a folder.
+    pub(crate) layers: Option<Layers>,
     /// User and group that commands run as, when not as the runner's.
     pub(crate) owner: Option<Owner>,
     /// The filter.
@@ -68,6 +70,7 @@ impl Plan {
         out.extend(self.doors.iter().flat_map(|port| port.to_le_bytes()));
         mounts::encode(&self.places, &mut out);
         mounts::put(self.group.as_deref().unwrap_or(Path::new("")), &mut out);
+        mounts::encode_layers(self.layers.as_ref(), &mut out);
         let owner = self.owner.map(|Owner { uid, gid }| [1, uid.into(), gid.into()]);
         out.extend(owner.unwrap_or_default().iter().flat_map(|value: &u64| value.to_le_bytes()));
         out.extend(&self.filter);
@@ -87,11 +90,13 @@ impl Plan {
         }
         let places = mounts::decode(from)?;
         let group = Some(mounts::path(from)?).filter(|group| group.is_absolute());
+        let layers = Some(mounts::decode_layers(from)?).filter(|layers| layers.lower.is_absolute());
         let (has_owner, uid, gid) = (number(from)?, number(from)?, number(from)?);
         let owner = Owner { uid: u32::try_from(uid).ok()?, gid: u32::try_from(gid).ok()? };
         Some(Self {
             places,
             group,
+            layers,
             owner: (has_owner != 0).then_some(owner),
             own_network: *own_network != 0,
             doors,
@@ -119,13 +124,19 @@ impl Confinement for Inside {
             write(group, "0").map_err(at(Step::Limits))?;
         }
         unshare_all(plan.own_network, plan.owner).map_err(at(Step::Namespaces))?;
-        let made = mounts::carry_out(&plan.places, plan.shm_size).map_err(at(Step::Mounts))?;
+        let made = mounts::carry_out(&plan.places, (plan.layers.as_ref(), plan.shm_size))
+            .map_err(at(Step::Mounts))?;
         let rights = super::landlock::writable_bits();
         for folder in &made.writable {
             let terminals = rights | super::landlock::device_bits();
             sys::landlock_grant(ruleset.as_fd(), folder.as_fd(), terminals)
                 // A right that the ruleset doesn't handle.
                 .or_else(|_| sys::landlock_grant(ruleset.as_fd(), folder.as_fd(), rights))
+                .map_err(at(Step::Landlock))?;
+        }
+        if let Some(folder) = made.layered {
+            // A read-only one is mounted so; the ruleset of the host's folders doesn't know it.
+            sys::landlock_grant(ruleset.as_fd(), folder.as_fd(), rights)
                 .map_err(at(Step::Landlock))?;
         }
         let doors = if plan.own_network { network(&plan)? } else { Vec::new() };
@@ -258,7 +269,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::{Owner, Plan};
-    use crate::sandbox::linux::mounts::{Placed, View, ordered};
+    use crate::sandbox::linux::mounts::{Layers, Placed, View, ordered};
 
     fn placed(at: &str, view: View) -> Placed {
         Placed { at: PathBuf::from(at), what: PathBuf::from(at), view }
@@ -273,6 +284,11 @@ mod tests {
             has_names: true,
             shm_size: 7,
             group: Some(PathBuf::from("/g")),
+            layers: Some(Layers {
+                lower: PathBuf::from("/l"),
+                upper: PathBuf::from("/u"),
+                work: PathBuf::from("/k"),
+            }),
             owner: Some(Owner { uid: 1, gid: 2 }),
             filter: vec![1, 2, 3],
         };

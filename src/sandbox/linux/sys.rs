@@ -211,3 +211,28 @@ pub(crate) fn loopback_up(socket: BorrowedFd<'_>) -> nix::Result<()> {
         unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw const request) };
     Errno::result(done).map(drop)
 }
+
+/// Most bytes of an attribute that are read; those of ours are shorter.
+const ATTRIBUTE: usize = 64;
+
+/// An extended attribute of what stands at `path`, at most [`ATTRIBUTE`] bytes: lgetxattr(2).
+pub(crate) fn attribute(path: &Path, name: &CStr) -> nix::Result<Vec<u8>> {
+    let path = super::mounts::c_string(path)?;
+    let mut value = vec![0_u8; ATTRIBUTE];
+    // SAFETY: both names are C strings and the buffer is as long as it is said to be.
+    let length = unsafe {
+        libc::lgetxattr(path.as_ptr(), name.as_ptr(), value.as_mut_ptr().cast(), value.len())
+    };
+    value.truncate(usize::try_from(Errno::result(length)?).unwrap_or(0));
+    Ok(value)
+}
+
+/// Sets an extended attribute of what stands at `path`: lsetxattr(2).
+pub(crate) fn set_attribute(path: &Path, name: &CStr, value: &[u8]) -> nix::Result<()> {
+    let path = super::mounts::c_string(path)?;
+    // SAFETY: both names are C strings and the value is as long as it is said to be.
+    let done = unsafe {
+        libc::lsetxattr(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0)
+    };
+    Errno::result(done).map(drop)
+}
