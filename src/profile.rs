@@ -71,6 +71,23 @@ pub struct Hosts {
     pub deny: Vec<String>,
     /// Services of the host or of CI, reachable inside at the same port of localhost.
     pub forward: Vec<Forward>,
+    /// What `.rules` files say beside the task.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<HostRule>,
+}
+
+/// A `network_rule`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HostRule {
+    /// Host name or IP literal.
+    pub host: String,
+    /// `http`, `https`, `socks5_tcp` or `socks5_udp`; the last one never applies, since nothing
+    /// relays datagrams.
+    pub protocol: String,
+    /// Whether it allows. What would need an approval is denied: nobody is there to ask.
+    pub is_allowed: bool,
+    /// `file:line`, with the rule's justification where there is one.
+    pub source: String,
 }
 
 /// A service outside that is reachable inside.

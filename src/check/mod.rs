@@ -104,7 +104,7 @@ pub async fn run(
             line: check.span.line,
         },
     )?;
-    let sandbox = stand.sandbox.with_network(check.network, check.hosts.clone());
+    let sandbox = stand.sandbox.with_network(check.network, &check.hosts);
     let authored = Authored {
         role: "check",
         command: &check.run,

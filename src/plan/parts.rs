@@ -137,7 +137,7 @@ pub(super) fn acceptance(
         let inside = paths.iter().filter_map(|path| within(path, "the repository", sources));
         inside.flat_map(|path| profile::covering(&path)).collect()
     });
-    let reach = profile::network(spec.network.as_ref(), &mut sources.complaints);
+    let (network, hosts) = profile::network(spec.network.clone().unwrap_or_default());
     CheckPlan {
         id: spec.id.value.0.clone(),
         run: texts.command(&spec.run, sources),
@@ -155,8 +155,8 @@ pub(super) fn acceptance(
         restore,
         is_required: spec.required.unwrap_or(true),
         retries: spec.retries.and_then(|it| u32::try_from(it.0).ok()).unwrap_or(0),
-        network: reach.0,
-        hosts: reach.1,
+        network,
+        hosts,
         feedback_on_agent_tree: spec.tree == Some(CheckTree::Agent),
         span: span(&check.at),
     }

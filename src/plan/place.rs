@@ -32,11 +32,11 @@ impl Maker<'_> {
         let kind = self.kind(spec, sources);
         let path = self.working_folder(spec, kind, sources);
         let commit = self.commit(spec, (task, texts), sources);
-        let setup_network = spec.setup_network.as_ref();
+        let setup_network = spec.setup_network.clone().unwrap_or_default();
         let setup = spec.setup.iter().flatten().map(|setup| {
             let Setup(fields) = &setup.value;
-            let access = fields.network.as_ref().or(setup_network);
-            let (network, hosts) = profile::network(access, &mut sources.complaints);
+            let access = fields.network.as_ref().unwrap_or(&setup_network);
+            let (network, hosts) = profile::network(access.clone());
             SetupPlan {
                 run: texts.command(&fields.run, sources),
                 network,

@@ -7,15 +7,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::policy::Opaque;
-use crate::policy::hosts::{Host, HostRules};
 use crate::profile::{
-    EnvPolicy, Forward, Hosts, ITEMS, Inherit, Limits, NAMES_PORT, Network, PROXY_PORT, Profile,
-    SandboxMode, Tier,
+    EnvPolicy, Hosts, ITEMS, Inherit, Limits, Network, Profile, SandboxMode, Tier,
 };
 use crate::task::entries::Entries;
+use crate::task::network::NetworkAccess;
 use crate::task::permissions::{
-    EnvSpec, InheritFrom, LimitSpec, Mode, NetworkAccess, OnDenied, OpaqueMeans, Overwrite,
-    TierName,
+    EnvSpec, InheritFrom, LimitSpec, Mode, OnDenied, OpaqueMeans, Overwrite, TierName,
 };
 use crate::task::read::Merge as _;
 use crate::task::value::Id;
@@ -182,16 +180,16 @@ fn complete(fields: &Permissions, places: Places<'_>, complaints: &mut Complaint
     }
     let degraded = fields.degraded.iter().flatten();
     let degraded = degraded.filter_map(|item| known_item(item, complaints)).collect();
-    let reach = network(fields.network.as_ref(), complaints);
     let tools = fields.tools.clone().unwrap_or_default();
     let mut names = |list: Vec<Spanned<value::Text>>| -> Vec<String> {
         list.into_iter().map(|tool| known_tool(tool, complaints)).collect()
     };
+    let (access, hosts) = network(fields.network.clone().unwrap_or_default());
     Permits {
         profile: Profile {
             mode,
-            network: reach.0,
-            hosts: reach.1,
+            network: access,
+            hosts,
             unix_sockets: Vec::new(),
             degraded,
             write,
@@ -221,50 +219,13 @@ fn complete(fields: &Permissions, places: Places<'_>, complaints: &mut Complaint
     }
 }
 
-/// What of the network is reachable.
-pub(crate) fn network(
-    access: Option<&NetworkAccess>,
-    complaints: &mut Complaints,
-) -> (Network, Hosts) {
-    let list = match access {
-        None | Some(NetworkAccess::None) => return (Network::None, Hosts::default()),
-        Some(NetworkAccess::Full) => return (Network::Full, Hosts::default()),
-        Some(NetworkAccess::Listed(list)) => list,
-    };
-    let mut patterns = |texts: &Option<Vec<Spanned<value::Text>>>| -> Vec<String> {
-        let texts = texts.iter().flatten();
-        for text in texts.clone() {
-            if let Err(error) = HostRules::new(std::slice::from_ref(&text.value.0), &[]) {
-                complaints.push(text.at.complain(format!("`{}`: {error}", text.at.key)));
-            }
-        }
-        texts.map(|text| text.value.0.clone()).collect()
-    };
-    let (allow, deny) = (patterns(&list.allow), patterns(&list.deny));
-    for text in list.allow.iter().flatten().filter(|text| deny.contains(&text.value.0)) {
-        let both = format!("`{}` is both in `allow` and in `deny`", text.value.0);
-        complaints.push(text.at.complain(both));
+/// What of the network is reachable, and the hosts where only some are.
+pub fn network(access: NetworkAccess) -> (Network, Hosts) {
+    match access {
+        NetworkAccess::None => (Network::None, Hosts::default()),
+        NetworkAccess::Listed(hosts) => (Network::Listed, hosts),
+        NetworkAccess::Full => (Network::Full, Hosts::default()),
     }
-    let services = list.forward.iter().flatten();
-    let forward = services.filter_map(|text| service(text, complaints)).collect();
-    (Network::Listed, Hosts { allow, deny, forward })
-}
-
-/// A forwarded service: `5432`, or `db:6379`.
-fn service(text: &Spanned<value::Text>, complaints: &mut Complaints) -> Option<Forward> {
-    let (host, port) = text.value.0.rsplit_once(':').unwrap_or(("localhost", &text.value.0));
-    // The proxy and the resolver answer at their own ports inside.
-    let port = port.parse().ok().filter(|port| ![0, PROXY_PORT, NAMES_PORT].contains(port));
-    if let (Some(port), true) = (port, !host.is_empty() && Host::parse(host).is_some()) {
-        return Some(Forward { host: host.to_owned(), port });
-    }
-    let wrong = format!(
-        "`{}` must be a port such as `5432` or a host and port such as `db:6379`, and not \
-         {PROXY_PORT} or {NAMES_PORT}, got `{}`",
-        text.at.key, text.value.0
-    );
-    complaints.push(text.at.complain(wrong));
-    None
 }
 
 fn limits(spec: Option<&LimitSpec>) -> Limits {

@@ -4,16 +4,15 @@
 //! thing that starts a process (P2). Neither cloned nor read from anywhere.
 
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::proxy::{Door, DoorSocket, Proxy, Purpose};
-use super::{Begun, Inner, Prepared, Running, Sandbox, SandboxError};
+use super::proxy::{self, Door, DoorSocket, Proxy, Purpose};
+use super::{Inner, Prepared, Running, Sandbox, SandboxError};
 use crate::approval::{Authority, Cleared};
 use crate::policy::Exec;
-use crate::policy::hosts::HostRules;
 use crate::process::{Begin, Capture, Ended, Launch, Order, Output, Starter, Stdin, Streams, Tree};
-use crate::profile::{Hosts, NAMES_PORT, Network};
+use crate::profile::{NAMES_PORT, Network};
 
 /// Margin after a deadline in which the reaper must have ended the tree.
 const MARGIN: Duration = Duration::from_secs(10);
@@ -126,31 +125,34 @@ impl Sandbox {
                 fds: &fds,
             };
             let (starter, doors) = Starter::begin(begin).await?;
-            let proxy = if doors.is_empty() { None } else { Some(self.proxy(doors)?) };
-            Ok::<_, SandboxError>(Begun { starter: Arc::new(starter), _proxy: proxy })
+            Ok::<_, SandboxError>((Arc::new(starter), self.serve(doors)?))
         };
-        Ok(Arc::clone(&prepared.starter.get_or_try_init(begin).await?.starter))
+        let (starter, _) = prepared.starter.get_or_try_init(begin).await?;
+        Ok(Arc::clone(starter))
     }
 
-    /// Answers at the doors that the starter has made, in the order in which they were asked for:
-    /// streams, then the datagrams of lookups.
-    fn proxy(&self, doors: Vec<OwnedFd>) -> Result<Proxy, SandboxError> {
-        let Inner { host, profile, log, .. } = &*self.inner;
-        let ports = super::doors(profile);
-        let doors = doors.into_iter().enumerate().map(|(at, socket)| match ports.get(at) {
-            Some(port) => Door { port: *port, socket: DoorSocket::Tcp(socket.into()) },
-            None => Door { port: NAMES_PORT, socket: DoorSocket::Udp(socket.into()) },
-        });
-        let Hosts { allow, deny, forward } = &profile.hosts;
-        let purpose = Purpose {
-            rules: HostRules::new(allow, deny)
-                .map_err(|error| SandboxError::Proxy(error.to_string()))?,
-            forwards: forward,
-            env: &host.env,
-            log: log.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-        };
-        Proxy::serve(doors.collect(), purpose)
-            .map_err(|error| SandboxError::Proxy(error.to_string()))
+    /// Begins to answer at the doors that were made inside.
+    fn serve(&self, sockets: Vec<OwnedFd>) -> Result<Option<Proxy>, SandboxError> {
+        let Inner { host, profile, record, .. } = &*self.inner;
+        if sockets.is_empty() {
+            return Ok(None);
+        }
+        let hosts = &profile.hosts;
+        let wrong = |why: String| SandboxError::unlisted(why);
+        let rules = proxy::rules(hosts).map_err(|error| wrong(error.to_string()))?;
+        let ports = proxy::ports(hosts).map_err(wrong)?;
+        let mut doors = Vec::new();
+        let mut sockets = sockets.into_iter();
+        for (port, socket) in ports.into_iter().zip(&mut sockets) {
+            doors.push(Door { port, socket: DoorSocket::Tcp(socket.into()) });
+        }
+        for socket in sockets {
+            doors.push(Door { port: NAMES_PORT, socket: DoorSocket::Udp(socket.into()) });
+        }
+        let purpose =
+            Purpose { rules, forwards: &hosts.forward, env: &host.env, log: record.clone() };
+        let proxy = Proxy::serve(doors, purpose).map_err(|error| wrong(error.to_string()))?;
+        Ok(Some(proxy))
     }
 
     /// What goes with a command.

@@ -77,7 +77,8 @@ fn confined(facts: &Facts, profile: &Profile, kind: &Kind) -> BTreeMap<&'static 
 
 fn namespaced(facts: &Facts, profile: &Profile) -> BTreeMap<&'static str, Level> {
     let network = match profile.network {
-        Network::None | Network::Listed => full("network namespace: its own loopback"),
+        Network::None => full("network namespace: its own loopback"),
+        Network::Listed => full("network namespace, and a proxy to the listed hosts"),
         Network::Full => network(Network::Full),
     };
     let sockets = if facts.sockets.is_empty() {

@@ -165,22 +165,35 @@ fn toolchains_below_home(env: &mut BTreeMap<String, String>, host: &Host) {
     }
 }
 
-/// The proxy inside, by the names that common tools look at; a name that is set stays.
-pub(super) fn with_proxy(env: &mut BTreeMap<String, String>) {
-    let proxy = format!("http://127.0.0.1:{PROXY_PORT}");
-    for name in
-        ["http_proxy", "https_proxy", "all_proxy", "npm_config_proxy", "npm_config_https_proxy"]
-    {
-        env.entry(name.to_owned()).or_insert_with(|| proxy.clone());
-        if name.ends_with("_proxy") && !name.starts_with("npm") {
-            env.entry(name.to_uppercase()).or_insert_with(|| proxy.clone());
-        }
+/// Leads the programs of a command to the proxy inside, by the names that common tools look at. Its
+/// own `set` wins; what is inherited doesn't, since the operator's proxies lie outside.
+///
+/// `GIT_SSH_COMMAND` is not among them: SSH speaks to no proxy of HTTP by itself. A JVM takes its
+/// options from `JAVA_TOOL_OPTIONS`, to which these are added.
+pub(super) fn with_proxy(env: &mut BTreeMap<String, String>, policy: &EnvPolicy) {
+    let url = format!("http://127.0.0.1:{PROXY_PORT}");
+    for name in ["http_proxy", "https_proxy", "all_proxy"] {
+        env.insert(name.to_owned(), url.clone());
+        env.insert(name.to_ascii_uppercase(), url.clone());
     }
-    for name in ["no_proxy", "NO_PROXY"] {
-        env.entry(name.to_owned()).or_insert_with(|| "localhost,127.0.0.1,::1".to_owned());
+    // npm reads its own names in lower case alone.
+    for name in ["npm_config_proxy", "npm_config_https_proxy"] {
+        env.insert(name.to_owned(), url.clone());
+    }
+    for name in ["no_proxy", "NO_PROXY", "npm_config_noproxy"] {
+        env.insert(name.to_owned(), "localhost,127.0.0.1,::1".to_owned());
     }
     // Node looks at the variables only when it is told to.
-    env.entry("NODE_USE_ENV_PROXY".to_owned()).or_insert_with(|| "1".to_owned());
+    env.insert("NODE_USE_ENV_PROXY".to_owned(), "1".to_owned());
+    let java = ["http", "https"]
+        .map(|scheme| format!("-D{scheme}.proxyHost=127.0.0.1 -D{scheme}.proxyPort={PROXY_PORT}"));
+    let options = env.entry("JAVA_TOOL_OPTIONS".to_owned()).or_default();
+    if !options.is_empty() {
+        options.push(' ');
+    }
+    options.push_str(&java.join(" "));
+    options.push_str(" -Dhttp.nonProxyHosts=localhost|127.*|[::1]");
+    env.extend(policy.set.iter().map(|(name, value)| (name.clone(), value.clone())));
 }
 
 fn is_named(pattern: &str, name: &str) -> bool {
@@ -197,7 +210,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::path::PathBuf;
 
-    use super::{CORE, TOOLCHAINS, environment};
+    use super::{CORE, TOOLCHAINS, environment, with_proxy};
     use crate::profile::{EnvPolicy, Inherit};
     use crate::sandbox::{Host, Place};
 
@@ -292,6 +305,23 @@ mod tests {
         assert_eq!(env["HOME"], "/x");
         assert_eq!(env["HORSEMAN_STATE"], "/p");
         assert!(!env.contains_key("TERM"));
+    }
+
+    #[test]
+    fn the_proxy_inside_is_named_instead_of_the_operators() {
+        let mut env: BTreeMap<String, String> = [
+            ("HTTPS_PROXY".to_owned(), "http://u:p@outside".to_owned()),
+            ("JAVA_TOOL_OPTIONS".to_owned(), "-Xmx1g".to_owned()),
+        ]
+        .into();
+        let set =
+            [("ALL_PROXY".to_owned(), "x".to_owned()), ("HTTPS_PROXY".to_owned(), "y".into())];
+        with_proxy(&mut env, &EnvPolicy::default());
+        assert_eq!(env["HTTPS_PROXY"], "http://127.0.0.1:3128");
+        assert_eq!(env["https_proxy"], "http://127.0.0.1:3128");
+        assert!(env["JAVA_TOOL_OPTIONS"].starts_with("-Xmx1g -Dhttp.proxyHost=127.0.0.1 "));
+        with_proxy(&mut env, &EnvPolicy { set: set.into(), ..EnvPolicy::default() });
+        assert_eq!((env["ALL_PROXY"].as_str(), env["HTTPS_PROXY"].as_str()), ("x", "y"));
     }
 
     #[test]

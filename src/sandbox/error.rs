@@ -41,9 +41,6 @@ pub enum SandboxError {
         /// `an argument`, `the environment`, `the working folder`.
         what: &'static str,
     },
-    /// What answers for the hosts that are listed can't be made.
-    #[error("failed to answer for the listed hosts: {0}")]
-    Proxy(String),
     /// There is no room for what an overlay needs.
     #[error("failed to make a folder in `{}`", path.display())]
     Work {
@@ -59,6 +56,10 @@ pub enum SandboxError {
 }
 
 impl SandboxError {
+    pub(super) fn unlisted(why: String) -> Self {
+        Self::Unenforceable { items: vec![("network".to_owned(), why)], hint: String::new() }
+    }
+
     /// What the operator can do about it, if there is one obvious thing.
     pub fn hint(&self) -> Option<&str> {
         if let Self::Unenforceable { hint, .. } = self {
@@ -89,7 +90,6 @@ impl SandboxError {
             Self::Unenforceable { .. }
             | Self::Landlock(_)
             | Self::Filter(_)
-            | Self::Proxy(_)
             | Self::NotACommand
             | Self::NotInput
             | Self::Work { .. }

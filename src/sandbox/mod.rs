@@ -46,7 +46,7 @@ pub(crate) use crate::process::{input_pipe, pump};
 use crate::approval::Cleared;
 use crate::policy::Action;
 use crate::process::{Launch, Quota, Starter};
-use crate::profile::{Hosts, NAMES_PORT, Network, PROXY_PORT, Profile};
+use crate::profile::{Hosts, Network, Profile};
 use crate::transcript::event::Enforcement;
 use layout::Layout;
 use linux::cgroup::{Group, Most};
@@ -121,10 +121,10 @@ struct Inner {
     facts: Arc<Facts>,
     kind: Kind,
     enforcement: Enforcement,
+    /// Where the proxy's decisions go.
+    record: Option<UnboundedSender<Note>>,
     /// What limits the private temporary folder.
     quota: Option<Quota>,
-    /// Where decisions about hosts go.
-    log: Mutex<Option<UnboundedSender<Note>>>,
     /// Ruleset and filter, made at the first use; made again when a root is another folder.
     prepared: Mutex<Option<Arc<Prepared>>>,
     /// Its turn with the overlay.
@@ -151,22 +151,30 @@ struct Prepared {
     roots: Vec<Option<(u64, u64)>>,
     setup: Vec<u8>,
     fds: Vec<OwnedFd>,
-    starter: OnceCell<Begun>,
+    starter: OnceCell<(Arc<Starter>, Option<Proxy>)>,
     /// Goes after the starter, which is in it.
     #[expect(dead_code, reason = "held for its end")]
     group: Option<Group>,
 }
 
-/// A starter that takes orders, and who answers at its doors.
-#[derive(Debug)]
-struct Begun {
-    starter: Arc<Starter>,
-    _proxy: Option<Proxy>,
-}
-
 impl Prepared {
     fn new(roots: Vec<Option<(u64, u64)>>, setup: Vec<u8>, fds: Vec<OwnedFd>) -> Self {
         Self { roots, setup, fds, starter: OnceCell::new(), group: None }
+    }
+}
+
+impl Inner {
+    fn new(
+        host: Arc<Host>,
+        profile: Profile,
+        place: Place,
+        (facts, kind, turn): (Arc<Facts>, Kind, Turn),
+    ) -> Self {
+        let enforcement = enforcement::decide(&host, &profile, &place, (&facts, &kind));
+        let prepared = Mutex::new(None);
+        let most = profile.limits.tmp_size.filter(|_| is_attempt(&kind));
+        let quota = most.map(|most| Quota { folder: place.tmp.clone(), most });
+        Self { host, profile, place, facts, kind, enforcement, record: None, quota, prepared, turn }
     }
 }
 
@@ -207,18 +215,50 @@ impl Sandbox {
         &self.inner.enforcement
     }
 
-    /// The same confinement with another network.
+    /// The same confinement with another network; `hosts` matter to `Network::Listed` alone.
     #[must_use]
-    pub fn with_network(&self, network: Network, hosts: Hosts) -> Self {
-        let profile = Profile { network, hosts, ..self.inner.profile.clone() };
-        self.changed(profile, self.inner.place.clone())
+    pub fn with_network(&self, network: Network, hosts: &Hosts) -> Self {
+        let profile = Profile { network, hosts: hosts.clone(), ..self.inner.profile.clone() };
+        self.changed(profile, (self.inner.place.clone(), self.inner.record.clone()))
+    }
+
+    /// The same confinement, which tells of each request to a listed host before it is carried out.
+    #[must_use]
+    pub fn with_record(&self, record: UnboundedSender<Note>) -> Self {
+        let inner = &self.inner;
+        self.changed(inner.profile.clone(), (inner.place.clone(), Some(record)))
+    }
+
+    /// Whether the hosts that it lists can be held here (P3). The probe has done this for the
+    /// profile's own.
+    ///
+    /// # Errors
+    ///
+    /// [`SandboxError::Unenforceable`] when they can't.
+    pub fn check_hosts(&self) -> Result<(), SandboxError> {
+        let inner = &self.inner;
+        if inner.profile.network != Network::Listed || matches!(inner.kind, Kind::Open(_)) {
+            return Ok(());
+        }
+        if inner.kind != Kind::Namespaces {
+            let why = "the tier landlock has no way to the listed hosts alone";
+            return Err(SandboxError::unlisted(why.to_owned()));
+        }
+        let hosts = &inner.profile.hosts;
+        proxy::rules(hosts).map_err(|error| SandboxError::unlisted(error.to_string()))?;
+        proxy::ports(hosts).map(drop).map_err(SandboxError::unlisted)
+    }
+
+    /// What of the network commands reach.
+    pub fn network(&self) -> Network {
+        self.inner.profile.network
     }
 
     /// The same profile on another tree, which is a disposable one.
     #[must_use]
     pub fn with_workspace(&self, workspace: PathBuf) -> Self {
         let place = Place { workspace, is_disposable: true, ..self.inner.place.clone() };
-        self.changed(self.inner.profile.clone(), place)
+        self.changed(self.inner.profile.clone(), (place, self.inner.record.clone()))
     }
 
     /// Protected paths that this confinement doesn't hold, so that they have to be looked at after
@@ -248,54 +288,24 @@ impl Sandbox {
         *self.inner.prepared.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Sends what is decided of hosts to `log` from now on, also by what is made from this sandbox.
-    pub fn report_requests(&self, log: UnboundedSender<Note>) {
-        *self.inner.log.lock().unwrap_or_else(PoisonError::into_inner) = Some(log);
-        if self.inner.profile.network == Network::Listed {
-            // Who answers since the trial knows of no log.
-            self.renew();
-        }
-    }
-
-    fn changed(&self, profile: Profile, place: Place) -> Self {
+    fn changed(
+        &self,
+        profile: Profile,
+        (place, record): (Place, Option<UnboundedSender<Note>>),
+    ) -> Self {
         let inner = &self.inner;
-        let log = inner.log.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let changed = Self::new(
-            Arc::clone(&inner.host),
-            profile,
-            place,
-            (Arc::clone(&inner.facts), inner.kind.clone(), inner.turn.another()),
-        );
-        if let Some(log) = log {
-            changed.report_requests(log);
-        }
-        changed
+        let parts = (Arc::clone(&inner.facts), inner.kind.clone(), inner.turn.another());
+        let made = Inner::new(Arc::clone(&inner.host), profile, place, parts);
+        Self { inner: Arc::new(Inner { record, ..made }) }
     }
 
     fn new(
         host: Arc<Host>,
         profile: Profile,
         place: Place,
-        (facts, kind, turn): (Arc<Facts>, Kind, Turn),
+        parts: (Arc<Facts>, Kind, Turn),
     ) -> Self {
-        let enforcement = enforcement::decide(&host, &profile, &place, (&facts, &kind));
-        let prepared = Mutex::new(None);
-        let most = profile.limits.tmp_size.filter(|_| is_attempt(&kind));
-        let quota = most.map(|most| Quota { folder: place.tmp.clone(), most });
-        Self {
-            inner: Arc::new(Inner {
-                host,
-                profile,
-                place,
-                facts,
-                kind,
-                enforcement,
-                quota,
-                log: Mutex::new(None),
-                prepared,
-                turn,
-            }),
-        }
+        Self { inner: Arc::new(Inner::new(host, profile, place, parts)) }
     }
 
     /// Confines a cleared command: the only maker of a [`Confined`].
@@ -314,10 +324,10 @@ impl Sandbox {
             cwd: exec.cwd.clone(),
             env: exec.env.clone(),
         };
-        check(&launch)?;
-        if self.inner.profile.network == Network::Listed {
-            environment::with_proxy(&mut launch.env);
+        if self.network() == Network::Listed && is_attempt(&self.inner.kind) {
+            environment::with_proxy(&mut launch.env, &self.inner.profile.env);
         }
+        check(&launch)?;
         let prepared = self.prepared()?;
         Ok(Confined::new(self.clone(), cleared, launch, prepared))
     }
@@ -353,6 +363,7 @@ impl Sandbox {
         roots: Vec<Option<(u64, u64)>>,
     ) -> Result<Prepared, SandboxError> {
         let Inner { profile, facts, kind, .. } = &*self.inner;
+        self.check_hosts()?;
         let (keep, unix) = match kind {
             Kind::Open(_) => {
                 return Ok(Prepared::new(roots, linux::encode_nothing(), Vec::new()));
@@ -377,13 +388,34 @@ impl Sandbox {
         Ok(layout)
     }
 
+    /// Checks the listed hosts, shows commands a resolver of their own, and returns the ports that
+    /// must be open inside.
+    fn open_network(&self, layout: &mut Layout) -> Result<Vec<u16>, SandboxError> {
+        let Inner { profile, place, .. } = &*self.inner;
+        let ports = proxy::ports(&profile.hosts).map_err(SandboxError::unlisted)?;
+        // Where there is no such file, the C library asks the loopback: resolv.conf(5).
+        if let Ok(at) = fs::canonicalize("/etc/resolv.conf") {
+            let copy = place.home.with_file_name("resolv.conf");
+            fs::write(&copy, "nameserver 127.0.0.1\n").map_err(|error| {
+                SandboxError::unlisted(format!("writing `{}`: {error}", copy.display()))
+            })?;
+            layout.copies.push((at, copy));
+        }
+        Ok(ports)
+    }
+
     fn prepare_namespaces(
         &self,
         layout: &Layout,
         roots: Vec<Option<(u64, u64)>>,
     ) -> Result<Prepared, SandboxError> {
         let Inner { host, profile, place, facts, .. } = &*self.inner;
-        let layout = &self.carved(layout)?;
+        let mut layout = self.carved(layout)?;
+        let (doors, has_names) = match profile.network {
+            Network::Listed => (self.open_network(&mut layout)?, true),
+            Network::None | Network::Full => (Vec::new(), false),
+        };
+        let layout = &layout;
         let found = Found {
             denied: denied(layout)?,
             sockets: facts.sockets.clone(),
@@ -419,8 +451,8 @@ impl Sandbox {
             places: places::places(layout, &found, &kept),
             layers,
             own_network: profile.network != Network::Full,
-            doors: doors(profile),
-            has_names: profile.network == Network::Listed,
+            doors,
+            has_names,
             shm_size: profile.limits.tmp_size.unwrap_or(SHM),
             filter: linux::seccomp::inside().map_err(SandboxError::Filter)?,
         };
@@ -445,15 +477,6 @@ fn is_attempt(kind: &Kind) -> bool {
 /// What of the limits a control group can hold.
 fn groups_limits(profile: &Profile) -> Most {
     Most { processes: profile.limits.processes, memory: profile.limits.memory }
-}
-
-/// Ports of the loopback at which the runner answers; those of lookups last.
-fn doors(profile: &Profile) -> Vec<u16> {
-    if profile.network != Network::Listed {
-        return Vec::new();
-    }
-    let services = profile.hosts.forward.iter().map(|service| service.port);
-    std::iter::once(PROXY_PORT).chain(services).chain([NAMES_PORT]).collect()
 }
 
 /// Bytes of `/dev/shm` when the profile sets no limit; ours.

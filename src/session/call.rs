@@ -5,6 +5,7 @@ use crate::tool::{StepContext, ToolError, ToolResult, ToolRouter};
 use crate::transcript::{Event, Scope, TranscriptError};
 
 use super::gate::{CallGate, Ground};
+use super::traffic;
 use crate::run::record;
 
 /// A finished call.
@@ -48,20 +49,28 @@ pub(super) async fn run(
     if let Err(error) = propose(&gate, router, call) {
         return failed(&record::chain(&error));
     }
+    ground.traffic.begin_call(&gate.scope);
     let result = match (skip, router.route(call)) {
         (Some(reason), _) => Err(Skip(reason)),
         (None, None) => Ok(Err(ToolError::Reply(router.unknown(call)))),
         (None, Some(tool)) => Ok(tool.handle(call, context, &gate).await),
     };
-    let (result, end) = match result {
+    let denials = ground.traffic.end_call(&gate.scope);
+    let (mut result, end) = match result {
         Err(Skip(reason)) => {
             (ToolResult::text("skipped", format!("not run: {reason}")), CallEnd::Skipped)
         }
         Ok(Ok(result)) => (result, CallEnd::Answered),
         Ok(Err(error)) => word(error),
     };
-    let mut result = result;
-    result.output.push_str(&gate.ground.requests.told());
+    let hint = traffic::hint(ground.sandbox.network(), &result.output);
+    let hint = hint.filter(|_| result.exit_code.is_some_and(|code| code != 0));
+    for line in denials.iter().map(String::as_str).chain(hint) {
+        if !result.output.ends_with('\n') {
+            result.output.push('\n');
+        }
+        result.output.push_str(line);
+    }
     let completed = gate.ground.run.transcript.blob(result.output.as_bytes()).and_then(|output| {
         let event = Event::CallCompleted {
             status: result.status.to_owned(),

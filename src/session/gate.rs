@@ -9,7 +9,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::network::Requests;
 use crate::approval::{self, Cleared, Refusal};
 use crate::model::LocalFuture;
 use crate::policy::{Action, Policy, Requirement};
@@ -18,6 +17,7 @@ use crate::sandbox::{Confined, Observed, Running, Sandbox, SandboxError};
 use crate::tool::{Gate, Launch, Live, Started, ToolError};
 use crate::transcript::{Blob, Event, Scope};
 
+use super::traffic::Traffic;
 use crate::run::{Run, record};
 
 /// Output window of the patch writer's answer, which holds the whole diff.
@@ -31,8 +31,8 @@ pub(super) struct Ground {
     pub(super) policy: Policy,
     /// The attempt's confinement.
     pub(super) sandbox: Sandbox,
-    /// What was decided of hosts.
-    pub(super) requests: Rc<Requests>,
+    /// What commands ask of the network.
+    pub(super) traffic: Rc<Traffic>,
     /// Folder of logs; outside every writable root.
     pub(super) logs: PathBuf,
     /// Chunks of output so far.

@@ -183,7 +183,7 @@ impl Work<'_> {
             cwd: &stage.cwd,
             env: &stage.env,
             sandbox: &stage.sandbox,
-            requests: &stage.requests,
+            traffic: &stage.traffic,
             logs: stage.logs.clone(),
             shell: stage.shell.clone(),
             write_roots: stage.profile.write.clone(),
@@ -206,6 +206,7 @@ impl Work<'_> {
         for number in 1..=retry.max_attempts {
             self.attempts = number;
             let scope = Scope { attempt: Some(number), ..self.scope.clone() };
+            stage.traffic.enter(&scope);
             if number > 1 && retry.is_fresh_session {
                 conversation = new(&self.ledgers);
                 conversation.open(&opening);

@@ -10,11 +10,11 @@ mod call;
 mod gate;
 mod history;
 mod instance;
-mod network;
 mod prompt;
 mod setup;
 mod stage;
 mod step;
+mod traffic;
 mod watch;
 
 use std::cell::{Cell, RefCell};
@@ -39,6 +39,7 @@ use budget::{Ledger, Spent};
 use gate::Ground;
 use history::History;
 use step::Next;
+use traffic::Traffic;
 use watch::Watch;
 
 /// Why a conversation is over.
@@ -144,7 +145,7 @@ struct Footing<'a> {
     cwd: &'a Path,
     env: &'a Rc<BTreeMap<String, String>>,
     sandbox: &'a Sandbox,
-    requests: &'a Rc<network::Requests>,
+    traffic: &'a Rc<Traffic>,
     logs: PathBuf,
     shell: PathBuf,
     write_roots: Vec<PathBuf>,
@@ -199,7 +200,7 @@ impl<'a> Conversation<'a> {
                 run: Rc::clone(run),
                 policy,
                 sandbox: footing.sandbox.clone(),
-                requests: Rc::clone(footing.requests),
+                traffic: Rc::clone(footing.traffic),
                 logs: footing.logs.clone(),
                 chunks: Cell::new(0),
                 patches: Cell::new(0),

@@ -34,7 +34,7 @@ impl Stage<'_> {
 
     async fn step(&self, scope: &Scope, step: &SetupPlan, secrets: &[Secret]) -> Result<(), Early> {
         // A confinement of its own, with processes of its own, that ends with the step.
-        let sandbox = self.sandbox.with_network(step.network, step.hosts.clone());
+        let sandbox = self.sandbox.with_network(step.network, &step.hosts);
         let mut env: BTreeMap<_, _> = (*self.env).clone();
         env.extend(secrets.iter().map(|secret| (secret.name().to_owned(), secret.expose())));
         let begun = crate::clock::now();

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use crate::exit::Exit;
 use crate::plan::{ContextSource, Instance, Keep, KeySource, WorkspaceKind, fence};
-use crate::profile::{Profile, SandboxMode};
+use crate::profile::{Network, Profile, SandboxMode};
 use crate::run::{Authored, AuthoredError, Run, Secret, Signal, record};
 use crate::sandbox::{Place, Sandbox, SandboxError, environment};
 use crate::tool::clip_output;
@@ -19,7 +19,7 @@ use crate::transcript::{Event, Scope, TranscriptError};
 use crate::workspace::{Change, Fresh, Git, Source, Workspace, WorkspaceError};
 
 use super::End;
-use super::network::Requests;
+use super::traffic::{Traffic, host_rules};
 use super::watch::Watch;
 
 /// Most bytes taken of a context command's output before the entry's own cap; our choice.
@@ -48,12 +48,12 @@ pub(super) struct Stage<'a> {
     pub(super) profile: Profile,
     pub(super) workspace: Workspace,
     pub(super) sandbox: Sandbox,
+    pub(super) traffic: Rc<Traffic>,
     pub(super) env: Rc<BTreeMap<String, String>>,
     pub(super) cwd: PathBuf,
     pub(super) logs: PathBuf,
     pub(super) shell: PathBuf,
     pub(super) watch: Rc<Watch>,
-    pub(super) requests: Rc<Requests>,
 }
 
 /// The tree of the final verdict, with the confinement that belongs to it.
@@ -100,7 +100,9 @@ impl<'a> Stage<'a> {
         notices.extend(degraded(&profile, &enforced));
         run.transcript.append(scope, started(run, instance, &profile, (enforced, notices)))?;
         let sandbox = probed?;
-        let requests = Requests::follow(run, scope, &sandbox);
+        hold_hosts(instance, &sandbox)?;
+        let (traffic, record) = Traffic::begin(run, instance, scope);
+        let sandbox = record.map_or(sandbox.clone(), |record| sandbox.with_record(record));
         let env = environment(&profile.env, &run.host, &place, &run.secret_names);
         let shell = ["bash", "sh"]
             .iter()
@@ -119,12 +121,12 @@ impl<'a> Stage<'a> {
             profile,
             workspace,
             sandbox,
+            traffic,
             env,
             cwd,
             logs,
             shell,
             watch,
-            requests,
         };
         stage.set_up(scope, secrets).await?;
         Ok(stage)
@@ -252,6 +254,14 @@ impl FreshStage {
     }
 }
 
+/// Holds the hosts of setup steps and checks to be enforceable (P3).
+fn hold_hosts(instance: &Instance, sandbox: &Sandbox) -> Result<(), SandboxError> {
+    let setup = instance.workspace.setup.iter().map(|step| (step.network, &step.hosts));
+    let checks = instance.checks.iter().map(|check| (check.network, &check.hosts));
+    let mut listed = setup.chain(checks).filter(|(network, _)| *network == Network::Listed);
+    listed.try_for_each(|(network, hosts)| sandbox.with_network(network, hosts).check_hosts())
+}
+
 /// The profile with its relative roots below the workspace, and with what no command may read:
 /// state and record of runs, where the agent's tree waits while its result is judged (P5), and the
 /// configuration of the checkout, where CI leaves its token.
@@ -286,7 +296,12 @@ fn grounded(
         }
         deny_read.extend(hidden.iter().map(|path| path.to_string_lossy().into_owned()));
     }
+    let mut hosts = profile.hosts.clone();
+    if profile.network == Network::Listed {
+        hosts.rules = host_rules(instance);
+    }
     Profile {
+        hosts,
         write: below(&profile.write),
         read: profile.read.as_deref().map(below),
         deny_read,

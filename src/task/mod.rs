@@ -10,6 +10,7 @@ pub(crate) mod declare;
 pub mod entries;
 pub mod file;
 pub mod model;
+pub mod network;
 pub mod node;
 pub mod permissions;
 pub mod read;

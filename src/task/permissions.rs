@@ -8,8 +8,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use super::declare::{choice, object};
 use super::entries::Entries;
 use super::model::ModelSpec;
+use super::network::NetworkAccess;
 use super::node::{Kind, Node};
-use super::read::{Merge, Read, Reader, Spanned, word};
+use super::read::{Merge, Read, Reader, Spanned};
 use super::value::{Count, Id, Path, Size, Text, Time, Variable};
 
 object! {
@@ -234,56 +235,6 @@ choice! {
         Continue = "continue",
         /// It does.
         Fail = "fail",
-    }
-}
-
-/// What of the network is reachable.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub enum NetworkAccess {
-    /// Nothing.
-    #[default]
-    None,
-    /// Everything.
-    Full,
-    /// What is listed.
-    Listed(NetworkList),
-}
-
-object! {
-    /// Hosts that are reachable, and host services.
-    pub struct NetworkList {
-        /// Hosts that are reachable: `crates.io`, `*.example.org`, an address or a range of them,
-        /// each perhaps with `:port`, or `preset:npm` and the like.
-        pub allow: Option<Vec<Spanned<Text>>>,
-        /// Hosts that are not; they win.
-        pub deny: Option<Vec<Spanned<Text>>>,
-        /// Services of the host, reachable inside at the same port of localhost: `5432`, `db:6379`.
-        pub forward: Option<Vec<Spanned<Text>>>,
-    }
-}
-
-impl Merge for NetworkAccess {}
-
-impl Read for NetworkAccess {
-    fn read(node: &Node, reader: &mut Reader) -> Option<Self> {
-        if matches!(node.kind, Kind::Map(_)) {
-            return NetworkList::read(node, reader).map(Self::Listed);
-        }
-        Some(if word(node, &["none", "full"], reader)? == "none" { Self::None } else { Self::Full })
-    }
-}
-
-impl JsonSchema for NetworkAccess {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "NetworkAccess".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let list = generator.subschema_for::<NetworkList>();
-        json_schema!({
-            "description": "What of the network is reachable.",
-            "oneOf": [{ "enum": ["none", "full"] }, list],
-        })
     }
 }
 

@@ -4,7 +4,8 @@
 
 use super::declare::{choice, object};
 use super::model::{BudgetSpec, ModelSpec, Secret};
-use super::permissions::{NetworkAccess, PermissionsRef};
+use super::network::NetworkAccess;
+use super::permissions::PermissionsRef;
 use super::read::{Merge as _, Spanned};
 use super::unbuilt::{Hook, Matrix, MatrixNeed, Publish, ReportPaths};
 use super::union::{CommandSpec, KeepPatch, SchemaSource, Setup};

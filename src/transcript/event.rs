@@ -483,6 +483,25 @@ pub enum Event {
         /// Whether the network is reachable.
         network: String,
     },
+    /// A command asks for a host outside; written before anything is sent there. Of an instance's
+    /// denials the first thousand of each confinement are written.
+    #[serde(rename = "network.requested")]
+    NetworkRequested {
+        /// Name in lower-case A-labels, or address.
+        host: String,
+        /// Port; 53 for a lookup.
+        port: u16,
+        /// `http`, `https` (CONNECT), `socks5_tcp`, `dns` (denials alone) or `forward`.
+        protocol: String,
+        /// `allow` or `deny`.
+        decision: String,
+        /// The pattern and its key, `file:line` of a rule, or why nothing allows it.
+        rule: String,
+        /// Address that the name was looked up to; absent for denials, and behind the operator's
+        /// own proxy.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        address: Option<String>,
+    },
     /// A call has its output.
     #[serde(rename = "call.completed")]
     CallCompleted {
@@ -515,23 +534,6 @@ pub enum Event {
         /// Session id that `write_stdin` uses, for commands of calls.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         session: Option<u32>,
-    },
-    /// A command asked for a host, and was judged; written before anything is connected.
-    #[serde(rename = "network.requested")]
-    NetworkRequested {
-        /// Host, normalised.
-        host: String,
-        /// Port.
-        port: u16,
-        /// `http`, `https`, `socks5_tcp`, `dns`, `forward`.
-        protocol: String,
-        /// `allow` or `deny`.
-        decision: String,
-        /// The rule, and where it stands.
-        rule: String,
-        /// Address that the name was looked up to.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        address: Option<String>,
     },
     /// A process ended.
     #[serde(rename = "process.ended")]

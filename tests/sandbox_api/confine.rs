@@ -110,7 +110,7 @@ fn no_network_is_no_socket_but_unix_ones() {
             let (ended, output) = fixture.run(&sandbox, text).await;
             assert_ne!(ended.exit_code, Some(0), "{text}: {output}");
         }
-        let open = sandbox.with_network(Network::Full, Hosts::default());
+        let open = sandbox.with_network(Network::Full, &Hosts::default());
         for text in [&tcp, &udp, &netlink] {
             let (ended, output) = fixture.run(&open, text).await;
             assert_eq!(ended.exit_code, Some(0), "{text}: {output}");
@@ -300,7 +300,7 @@ fn a_socket_of_the_host_is_out_of_reach() {
              .sendto(b\"x\", \"{path}\")'"
         );
         for network in [Network::None, Network::Full] {
-            let sandbox = sandbox.with_network(network, Hosts::default());
+            let sandbox = sandbox.with_network(network, &Hosts::default());
             for text in [&stream, &datagram] {
                 let (ended, output) = fixture.run(&sandbox, text).await;
                 assert_ne!(ended.exit_code, Some(0), "{text}: {output}");

@@ -7,4 +7,5 @@ mod confine;
 mod end;
 mod fixture;
 mod namespaces;
+mod proxy;
 mod start;

@@ -113,7 +113,7 @@ fn read_only_has_private_folders_still() {
         let sandbox = fixture.sandbox(&profile).await;
         let (ended, output) = fixture.run(&sandbox, "mktemp && ! touch f").await;
         assert_eq!(ended.exit_code, Some(0), "{output}");
-        let open = sandbox.with_network(Network::Full, Hosts::default());
+        let open = sandbox.with_network(Network::Full, &Hosts::default());
         let (ended, output) = fixture
             .shell(&open, "[ $(grep -c : /proc/self/net/dev) -gt 1 ] || ls /sys/class/net")
             .finish(Stdin::Null, Capture::default(), LONG)

@@ -31,7 +31,9 @@ impl fmt::Display for Target {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.host {
             Host::Address(IpAddr::V6(address)) => write!(out, "[{address}]:{}", self.port),
-            host @ (Host::Name(_) | Host::Address(_)) => write!(out, "{host}:{}", self.port),
+            host @ (Host::Name(_) | Host::Address(IpAddr::V4(_))) => {
+                write!(out, "{host}:{}", self.port)
+            }
         }
     }
 }

@@ -103,6 +103,9 @@ impl Pattern {
 
     fn read(text: &str) -> Result<Self, PatternError> {
         let wrong = || PatternError::Form(text.to_owned());
+        if text.contains("//") {
+            return Err(wrong());
+        }
         let (name, port) = match text.rsplit_once(':') {
             Some((name, port)) if name.ends_with(']') || !name.contains(':') => (name, Some(port)),
             _ => (text, None),

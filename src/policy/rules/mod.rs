@@ -25,7 +25,7 @@ pub struct RuleSet {
     pub prefix: Vec<PrefixRule>,
     /// Which paths a program name may be resolved from.
     pub hosts: Vec<HostExecutable>,
-    /// Network rules; kept, and without effect until a network allow list is built.
+    /// Network rules; they hold where the profile lists hosts.
     pub network: Vec<NetworkRule>,
 }
 

@@ -39,7 +39,7 @@ fn message(mut bytes: &[u8]) -> Hello {
                 return Hello::Broken;
             }
             if let Some(body) = body.get(..length) {
-                return name(body).unwrap_or(Hello::Broken);
+                return name(body);
             }
         }
         match bytes {
@@ -60,18 +60,25 @@ fn message(mut bytes: &[u8]) -> Hello {
     }
 }
 
-/// A whole hello with its name; `None` when it isn't one.
-fn name(mut hello: &[u8]) -> Option<Hello> {
+fn name(hello: &[u8]) -> Hello {
+    let mut found = None;
+    match find_name(hello, &mut found) {
+        Some(()) => Hello::Whole(found),
+        None => Hello::Broken,
+    }
+}
+
+/// Puts the name in a hello into `found`; `None` when the hello isn't one.
+fn find_name(mut hello: &[u8], found: &mut Option<String>) -> Option<()> {
     let from = &mut hello;
     take(from, 2 + 32)?;
     vector(from, 1)?;
     vector(from, 2)?;
     vector(from, 1)?;
     if from.is_empty() {
-        return Some(Hello::Whole(None));
+        return Some(());
     }
     let mut extensions = vector(from, 2)?;
-    let mut found = None;
     while !extensions.is_empty() {
         let kind = take(&mut extensions, 2)?;
         let mut data = vector(&mut extensions, 2)?;
@@ -86,10 +93,10 @@ fn name(mut hello: &[u8]) -> Option<Hello> {
             if !is_host || !list.is_empty() || !data.is_empty() {
                 return None;
             }
-            found = Some(String::from_utf8(name.to_vec()).ok()?);
+            *found = Some(String::from_utf8(name.to_vec()).ok()?);
         }
     }
-    Some(Hello::Whole(found))
+    Some(())
 }
 
 fn take<'a>(from: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {

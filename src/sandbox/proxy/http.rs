@@ -125,10 +125,9 @@ async fn exchange(
     let (mut up, mut down) = (std::pin::pin!(up), std::pin::pin!(down));
     tokio::select! {
         Err(error) = &mut up => {
+            let closed = [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
             // A server may answer and close before it has read the whole body.
-            let is_closed =
-                matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset);
-            if is_closed { down.await } else { Err(Unanswered::Cut(error)) }
+            if closed.contains(&error.kind()) { down.await } else { Err(Unanswered::Cut(error)) }
         }
         responded = &mut down => responded,
     }

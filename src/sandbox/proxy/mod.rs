@@ -18,7 +18,7 @@ mod socks;
 mod tunnel;
 mod upstream;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::net::{TcpListener, UdpSocket};
@@ -32,12 +32,39 @@ use tokio::time::timeout;
 pub use dial::{Note, Requested};
 pub(crate) use limits::Limits;
 
-use crate::policy::hosts::{Host, HostRules, Protocol, Target};
-use crate::profile::{Forward, NAMES_PORT};
+use crate::policy::hosts::{Host, HostRules, PatternError, Protocol, Target};
+use crate::profile::{Forward, Hosts, NAMES_PORT, PROXY_PORT};
 use dial::{Dialler, Requested as Decision, Resolve, System};
 use limits::Meter;
 use names::Stub;
 use upstream::Upstream;
+
+/// The rules that `hosts` stand for.
+///
+/// # Errors
+///
+/// What is wrong with them.
+pub(crate) fn rules(hosts: &Hosts) -> Result<HostRules, PatternError> {
+    let mut rules = HostRules::new(&hosts.allow, &hosts.deny)?;
+    for rule in &hosts.rules {
+        rules.add(&rule.host, &rule.protocol, (rule.is_allowed, rule.source.clone()))?;
+    }
+    Ok(rules)
+}
+
+/// Ports of TCP that must be open inside, besides lookups by UDP.
+///
+/// # Errors
+///
+/// A forwarded port that is the proxy's or the resolver's own.
+pub(crate) fn ports(hosts: &Hosts) -> Result<Vec<u16>, String> {
+    let forwarded: BTreeSet<u16> = hosts.forward.iter().map(|forward| forward.port).collect();
+    let own = [PROXY_PORT, NAMES_PORT];
+    if let Some(port) = own.iter().find(|port| forwarded.contains(port)) {
+        return Err(format!("port {port} can't be forwarded: it is the proxy's own"));
+    }
+    Ok(own.into_iter().chain(forwarded).collect())
+}
 
 /// Where commands knock.
 #[derive(Debug)]
