@@ -23,13 +23,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+pub(crate) use family::kill_own;
 pub use family::{MARKER, end_leftovers};
 pub(crate) use quota::Quota;
 pub(crate) use reaper::at;
 pub(crate) use spawn::{Order, Streams, input_pipe, pump};
 pub(crate) use start::{Confinement, run as run_starter};
 pub(crate) use starter::{Begin, INNER, Starter};
-pub(crate) use sys::{leave, split};
+pub(crate) use sys::{adopt, leave, split};
 pub(crate) use tree::{GRACE, Tree};
 pub(crate) use wire::Failure;
 pub use wire::Step;

@@ -5,8 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::linux::landlock::SCOPES;
-use super::linux::seccomp::UnixSockets;
-use super::{Facts, Host, Kind, Place};
+use super::{Facts, Host, Kind, PROTECTED, Place};
 use crate::profile::{Inherit, Network, Profile, SandboxMode};
 use crate::transcript::event::{Enforcement, Level};
 
@@ -19,13 +18,15 @@ pub(super) fn decide(
 ) -> Enforcement {
     let mut items = match kind {
         Kind::Open(why) => open(host, why),
-        Kind::Landlock | Kind::Narrow(_) => confined(facts, profile, kind),
+        Kind::Landlock => confined(facts, profile),
+        Kind::Narrow(_) => narrow(facts, profile),
         Kind::Namespaces => namespaced(facts, profile),
     };
-    items.insert("limits", limits(host, profile, facts));
+    items.insert("limits", limits(host, profile, (facts, kind)));
     items.insert("environment", environment(profile));
-    if !matches!(kind, Kind::Open(_)) {
-        items.insert("protected", protected(profile, place, kind));
+    let is_open = matches!(kind, Kind::Open(_));
+    if !is_open || (profile.degraded.iter().any(|item| item == PROTECTED) && !place.is_disposable) {
+        items.insert(PROTECTED, protected(profile, place, kind));
     }
     Enforcement {
         tier: match kind {
@@ -39,17 +40,49 @@ pub(super) fn decide(
     }
 }
 
-fn confined(facts: &Facts, profile: &Profile, kind: &Kind) -> BTreeMap<&'static str, Level> {
+fn confined(facts: &Facts, profile: &Profile) -> BTreeMap<&'static str, Level> {
+    let layer = "landlock and supervisor";
     let has_scopes = facts.abi() >= SCOPES;
-    let unix = match kind {
-        Kind::Narrow(_) => UnixSockets::NoConnect,
-        Kind::Landlock | Kind::Namespaces | Kind::Open(_) => facts.unix_sockets(),
+    let network = match profile.network {
+        Network::None | Network::Listed => full("supervisor and landlock: a loopback of its own"),
+        Network::Full => network(Network::Full),
     };
-    let signals = if has_scopes {
-        full("landlock")
-    } else {
-        none("Landlock has scopes from ABI 6 on (Linux 6.12)")
-    };
+    BTreeMap::from([
+        ("write", full(layer)),
+        (
+            "read",
+            partial(
+                layer,
+                "that a hidden file exists, its size, and that it is used can still be seen",
+            ),
+        ),
+        ("network", network),
+        ("unix-sockets", full("supervisor: its own and listed ones")),
+        ("signals", signals(has_scopes)),
+        (
+            "processes",
+            partial(
+                "landlock and seccomp",
+                "ids and command lines of other processes and names of interfaces can be read",
+            ),
+        ),
+        ("secrets", full("landlock, environment and an undumpable runner")),
+        ("kill-on-exit", full("subreaper")),
+        ("set-id", full("seccomp and no_new_privs")),
+        (
+            "tmp",
+            partial(
+                layer,
+                "TMPDIR and /dev/shm are the attempt's own; /tmp and /var/tmp are the host's, \
+                 read-only",
+            ),
+        ),
+    ])
+}
+
+/// Our own git: no supervisor, and no commands of others.
+fn narrow(facts: &Facts, profile: &Profile) -> BTreeMap<&'static str, Level> {
+    let has_scopes = facts.abi() >= SCOPES;
     BTreeMap::from([
         (
             "write",
@@ -60,8 +93,8 @@ fn confined(facts: &Facts, profile: &Profile, kind: &Kind) -> BTreeMap<&'static 
         ),
         ("read", partial("landlock", "that a hidden file exists, and its size, can still be seen")),
         ("network", network(profile.network)),
-        ("unix-sockets", unix_sockets(unix, profile.network, has_scopes)),
-        ("signals", signals),
+        ("unix-sockets", full("seccomp: none connects")),
+        ("signals", signals(has_scopes)),
         (
             "processes",
             partial(
@@ -73,6 +106,14 @@ fn confined(facts: &Facts, profile: &Profile, kind: &Kind) -> BTreeMap<&'static 
         ("kill-on-exit", full("subreaper")),
         ("set-id", full("seccomp and no_new_privs")),
     ])
+}
+
+fn signals(has_scopes: bool) -> Level {
+    if has_scopes {
+        full("landlock")
+    } else {
+        none("Landlock has scopes from ABI 6 on (Linux 6.12)")
+    }
 }
 
 fn namespaced(facts: &Facts, profile: &Profile) -> BTreeMap<&'static str, Level> {
@@ -119,32 +160,15 @@ fn network(network: Network) -> Level {
     }
 }
 
-fn unix_sockets(unix: UnixSockets, network: Network, has_scopes: bool) -> Level {
-    let gap = if has_scopes { "" } else { "; abstract sockets are reachable before ABI 6" };
-    match (unix, network) {
-        (UnixSockets::NoConnect, Network::None | Network::Listed) if has_scopes => {
-            full("seccomp and landlock: sockets of the host are within reach, so none connects")
-        }
-        (UnixSockets::NoConnect, Network::None | Network::Listed) => {
-            full("seccomp: sockets of the host are within reach, so none connects")
-        }
-        (UnixSockets::NoConnect, Network::Full) => {
-            full("seccomp: sockets of the host are within reach, so none is made but in pairs")
-        }
-        (UnixSockets::Open, _) => partial(
-            "landlock",
-            &format!("no socket of the host was within reach; one made later would be{gap}"),
-        ),
-    }
-}
-
-fn limits(host: &Host, profile: &Profile, facts: &Facts) -> Level {
+fn limits(host: &Host, profile: &Profile, (facts, kind): (&Facts, &Kind)) -> Level {
     if facts.groups.processes {
         full(if facts.groups.memory {
             "cgroup and rlimit"
         } else {
             "cgroup (processes) and rlimit"
         })
+    } else if host.uid == 0 && profile.limits.processes.is_some() && *kind == Kind::Landlock {
+        full("rlimit, and processes counted by the supervisor")
     } else if host.uid == 0 && profile.limits.processes.is_some() {
         partial(
             "rlimit",
@@ -166,7 +190,13 @@ fn environment(profile: &Profile) -> Level {
 }
 
 fn protected(profile: &Profile, place: &Place, kind: &Kind) -> Level {
-    if profile.mode == SandboxMode::ReadOnly {
+    if matches!(kind, Kind::Open(_)) {
+        partial(
+            "verification",
+            "degraded: what is changed is found after each command and put back; until then the \
+             change is there",
+        )
+    } else if profile.mode == SandboxMode::ReadOnly {
         full("landlock: the workspace is not writable")
     } else if *kind == Kind::Namespaces && !place.is_disposable && !profile.protected.is_empty() {
         partial(
@@ -175,11 +205,7 @@ fn protected(profile: &Profile, place: &Place, kind: &Kind) -> Level {
              made anew, and is put back after the command",
         )
     } else if *kind == Kind::Landlock && !place.is_disposable && !profile.protected.is_empty() {
-        partial(
-            "verification",
-            "degraded: what is changed is found after each command and put back; until then the \
-             change is there",
-        )
+        full("supervisor: what is there is read-only, and what is missing can't be made")
     } else if place.is_disposable {
         full("disposable workspace: enforced on the patch")
     } else {

@@ -5,9 +5,9 @@
 //! one. The names in such a folder can then not be listed: a right to list it would hold in the
 //! denied place as well.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs;
-use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use globset::{GlobBuilder, GlobMatcher};
@@ -25,29 +25,60 @@ const TOP: [&str; 19] = [
 /// lies at or below a denied path wins: whoever names it means it.
 pub(crate) fn granted(roots: &[PathBuf], denied: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
     let mut out = Vec::new();
+    let denied = Denied::look(denied);
     for root in roots {
-        grant(root, denied, &mut out);
+        denied.grant(root, &mut out);
     }
     out
 }
 
-fn grant(path: &Path, denied: &BTreeSet<PathBuf>, out: &mut Vec<PathBuf>) {
-    // Sorted by components, so that everything below `path` follows it directly.
-    let is_below = |place: &&PathBuf| place.starts_with(path) && *place != path;
-    let holds_denied = denied.range(path.to_path_buf()..).find(|p| *p != path);
-    if !holds_denied.as_ref().is_some_and(is_below) {
-        out.push(path.to_owned());
-        return;
-    }
-    for child in children(path) {
-        let Ok(kind) = fs::symlink_metadata(&child).map(|data| data.file_type()) else { continue };
-        let is_device = kind.is_block_device() || kind.is_char_device();
-        // A link is no object of its own for Landlock: what it leads to is asked for.
-        if kind.is_symlink() || is_device || denied.contains(&child) {
-            continue;
+/// Denied places, and the same as objects: a rule holds for an object, which may lie at a second
+/// place by a mount.
+struct Denied<'a> {
+    places: &'a BTreeSet<PathBuf>,
+    objects: HashSet<(u64, u64)>,
+    /// Folders above them.
+    above: HashSet<(u64, u64)>,
+}
+
+impl<'a> Denied<'a> {
+    fn look(places: &'a BTreeSet<PathBuf>) -> Self {
+        let identity = |path: &Path| fs::symlink_metadata(path).ok().map(|data| identity(&data));
+        let above: BTreeSet<&Path> =
+            places.iter().flat_map(|place| place.ancestors().skip(1)).collect();
+        Self {
+            places,
+            objects: places.iter().filter_map(|place| identity(place)).collect(),
+            above: above.into_iter().filter_map(identity).collect(),
         }
-        grant(&child, denied, out);
     }
+
+    fn grant(&self, path: &Path, out: &mut Vec<PathBuf>) {
+        // Sorted by components, so that everything below `path` follows it directly.
+        let is_below = |place: &&PathBuf| place.starts_with(path) && *place != path;
+        let holds_denied = self.places.range(path.to_path_buf()..).find(|p| *p != path);
+        let is_above =
+            || fs::symlink_metadata(path).is_ok_and(|data| self.above.contains(&identity(&data)));
+        if !holds_denied.as_ref().is_some_and(is_below) && !is_above() {
+            out.push(path.to_owned());
+            return;
+        }
+        for child in children(path) {
+            let Ok(data) = fs::symlink_metadata(&child) else { continue };
+            let kind = data.file_type();
+            let is_device = kind.is_block_device() || kind.is_char_device();
+            let is_denied = self.places.contains(&child) || self.objects.contains(&identity(&data));
+            // A link is no object of its own for Landlock: what it leads to is asked for.
+            if kind.is_symlink() || is_device || is_denied {
+                continue;
+            }
+            self.grant(&child, out);
+        }
+    }
+}
+
+fn identity(data: &fs::Metadata) -> (u64, u64) {
+    (data.dev(), data.ino())
 }
 
 /// Entries of a folder. Inside another Landlock sandbox the root itself may not be listable; the

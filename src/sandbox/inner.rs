@@ -13,9 +13,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use nix::errno::Errno;
 use nix::libc;
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
 use super::linux;
 use crate::process::{INNER, run_starter};
@@ -105,13 +103,37 @@ fn outside(is_open: bool) -> Vec<(&'static str, String)> {
         if let Some(other) = others.map(str::trim).find(|line| !line.starts_with("lo:")) {
             found.push(("network", format!("an interface of the host is there: {other}")));
         }
-        let tried = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-            .and_then(|listener| TcpStream::connect(listener.local_addr()?));
-        if let Err(error) = tried {
-            found.push(("network", format!("the loopback does not work: {error}")));
-        }
+        found.extend(loopback());
     }
     found.extend(processes());
+    found
+}
+
+/// Why the attempt's own loopback does not work.
+fn loopback() -> Option<(&'static str, String)> {
+    let tried = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .and_then(|listener| TcpStream::connect(listener.local_addr()?));
+    Some(("network", format!("the loopback does not work: {}", tried.err()?)))
+}
+
+/// An address that nobody has: RFC 5737.
+const NOWHERE: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 0, 2, 1), 9);
+
+/// What of the outside is still there, beside a supervisor.
+fn beside(is_open: bool) -> Vec<(&'static str, String)> {
+    let mut found = Vec::new();
+    if !is_open {
+        found.extend(loopback());
+        let errno = TcpStream::connect(NOWHERE).err().and_then(|error| error.raw_os_error());
+        if errno != Some(libc::ENETUNREACH) {
+            found.push(("network", "an address outside is not refused".to_owned()));
+        }
+    }
+    // The mode that it has: nothing is changed, whatever happens.
+    let same = fs::metadata("/").and_then(|facts| fs::set_permissions("/", facts.permissions()));
+    if same.is_ok() {
+        found.push(("write", "the mode of a folder outside could be changed".to_owned()));
+    }
     found
 }
 
@@ -159,10 +181,9 @@ fn trial((is_open, has_namespaces): (bool, bool), tried: &Tried) -> ExitCode {
         for (item, why) in outside(is_open) {
             say(item, &why);
         }
-    } else if !is_open {
-        let made = socket(AddressFamily::Inet, SockType::Stream, SockFlag::empty(), None);
-        if !matches!(made, Err(Errno::EPERM)) {
-            say("network", "an internet socket could be made");
+    } else {
+        for (item, why) in beside(is_open) {
+            say(item, &why);
         }
     }
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();

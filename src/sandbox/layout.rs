@@ -1,12 +1,11 @@
-//! Layout: what of the file system is readable and writable, and what can't be had that way.
+//! Layout: what of the file system is readable and writable.
 //!
-//! In: profile, places, and the facts of the host. Out: roots and denied paths, and the policy
-//! items that this tier can't enforce. Pure: it names paths and looks at none.
+//! In: profile, places, and the facts of the host. Out: roots and denied paths. Pure: it names paths and looks at none.
 
 use std::path::{Path, PathBuf};
 
 use super::{Host, Place};
-use crate::profile::{Network, Profile, SandboxMode};
+use crate::profile::{Profile, SandboxMode};
 
 /// Places with credentials below a home folder.
 pub(crate) const CREDENTIALS: [&str; 14] = [
@@ -78,8 +77,6 @@ pub(crate) struct Layout {
     pub(crate) private: Vec<(PathBuf, PathBuf)>,
     /// Unix sockets of the host that may be connected to.
     pub(crate) sockets: Vec<PathBuf>,
-    /// Policy items that Landlock alone can't enforce, each with the reason.
-    pub(crate) conflicts: Vec<(String, String)>,
 }
 
 /// Lays out an attempt. `homes` are the home folders that there are on the host.
@@ -91,7 +88,7 @@ pub(crate) fn layout(host: &Host, profile: &Profile, place: &Place, homes: &[Pat
         write.push(place.workspace.clone());
         write.extend(profile.write.iter().cloned());
     }
-    let mut layout = Layout {
+    Layout {
         read: read_roots(host, profile, place),
         write,
         denied: denied(host, homes),
@@ -99,9 +96,7 @@ pub(crate) fn layout(host: &Host, profile: &Profile, place: &Place, homes: &[Pat
         sockets: profile.unix_sockets.clone(),
         private: PRIVATE.map(|at| (PathBuf::from(at), place.tmp.clone())).into(),
         ..Layout::default()
-    };
-    layout.conflicts = conflicts(&layout, profile, place);
-    layout
+    }
 }
 
 /// The layout of our own git: all but credentials readable, only `write` writable.
@@ -154,61 +149,6 @@ fn absolute(path: &str, place: &Place) -> String {
     }
 }
 
-fn conflicts(layout: &Layout, profile: &Profile, place: &Place) -> Vec<(String, String)> {
-    let mut conflicts = Vec::new();
-    let mut say = |item: &str, why: String| conflicts.push((item.to_owned(), why));
-    let is_writable = profile.mode == SandboxMode::WorkspaceWrite;
-    if place.overlay.is_some() {
-        say("workspace", OVERLAY.to_owned());
-    }
-    if is_writable && !place.is_disposable && !profile.protected.is_empty() {
-        say(
-            "protected",
-            format!(
-                "protected paths in an in-place workspace ({}) can't be carved out by Landlock",
-                quoted(&profile.protected)
-            ),
-        );
-    }
-    if profile.network == Network::Listed {
-        let why = "lists of hosts and forwarded services need a network namespace";
-        say("network", why.to_owned());
-    }
-    for hidden in &layout.hidden {
-        if let Some(root) = layout.write.iter().find(|root| lies_below(hidden, root)) {
-            say(
-                "read",
-                format!(
-                    "`{hidden}` lies in the writable root `{}`: Landlock can't take it out of that",
-                    root.display()
-                ),
-            );
-        }
-    }
-    for denied in &layout.denied {
-        let root = layout.write.iter().find(|root| denied != *root && denied.starts_with(root));
-        if let Some(root) = root {
-            say(
-                "read",
-                format!(
-                    "the credential place `{}` lies in the writable root `{}`",
-                    denied.display(),
-                    root.display()
-                ),
-            );
-        }
-    }
-    conflicts
-}
-
-fn lies_below(path: &str, root: &Path) -> bool {
-    Path::new(path).starts_with(root)
-}
-
-fn quoted(names: &[String]) -> String {
-    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::{Path, PathBuf};
@@ -238,10 +178,6 @@ mod tests {
         layout(&host, profile, &place, &[])
     }
 
-    fn items(layout: &Layout) -> Vec<&str> {
-        layout.conflicts.iter().map(|(item, _)| item.as_str()).collect()
-    }
-
     #[test]
     fn read_only_writes_private_folders_alone() {
         let profile = Profile {
@@ -261,24 +197,6 @@ mod tests {
         for path in ["/ci/_temp/files", "/ci/_temp", "/home/u/.ssh", "/dev"] {
             assert!(denied.contains(&PathBuf::from(path)), "{path}");
         }
-    }
-
-    #[test]
-    fn p3_what_this_tier_cannot_give_is_named() {
-        let protected = Profile { protected: vec![".git".to_owned()], ..Profile::default() };
-        assert_eq!(items(&laid_out(&protected, "/w", false)), ["protected"]);
-        assert!(items(&laid_out(&protected, "/w", true)).is_empty());
-
-        let hidden = Profile { deny_read: vec![".env".to_owned()], ..Profile::default() };
-        assert_eq!(items(&laid_out(&hidden, "/w", true)), ["read"]);
-        let hidden = Profile { mode: SandboxMode::ReadOnly, ..hidden };
-        assert!(items(&laid_out(&hidden, "/w", true)).is_empty());
-    }
-
-    #[test]
-    fn p3_a_home_folder_is_no_workspace() {
-        let conflicts = laid_out(&Profile::default(), "/home/u", true).conflicts;
-        assert!(conflicts.iter().any(|(_, why)| why.contains("/home/u/.ssh")));
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod probe;
 mod proxy;
 mod reach;
 mod running;
+mod supervised;
 mod turn;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -240,10 +241,6 @@ impl Sandbox {
         if inner.profile.network != Network::Listed || matches!(inner.kind, Kind::Open(_)) {
             return Ok(());
         }
-        if inner.kind != Kind::Namespaces {
-            let why = "the tier landlock has no way to the listed hosts alone";
-            return Err(SandboxError::unlisted(why.to_owned()));
-        }
         let hosts = &inner.profile.hosts;
         proxy::rules(hosts).map_err(|error| SandboxError::unlisted(error.to_string()))?;
         proxy::ports(hosts).map(drop).map_err(SandboxError::unlisted)
@@ -271,14 +268,12 @@ impl Sandbox {
     pub fn watched(&self) -> Result<Vec<PathBuf>, SandboxError> {
         let Inner { profile, place, kind, .. } = &*self.inner;
         let is_degraded = profile.degraded.iter().any(|item| item == PROTECTED);
-        let is_held = !self.layout().conflicts.iter().any(|(item, _)| item == PROTECTED);
         let mut watched = carve::loose(profile, place);
         match kind {
-            Kind::Narrow(_) => return Ok(Vec::new()),
+            Kind::Narrow(_) | Kind::Landlock => return Ok(Vec::new()),
             Kind::Namespaces => {}
-            Kind::Landlock if is_held => return Ok(Vec::new()),
             Kind::Open(_) if !is_degraded => return Ok(Vec::new()),
-            Kind::Landlock | Kind::Open(_) => watched.extend(carve::protected(profile, place)?),
+            Kind::Open(_) => watched.extend(carve::protected(profile, place)?),
         }
         Ok(watched)
     }
@@ -362,22 +357,31 @@ impl Sandbox {
         layout: &Layout,
         roots: Vec<Option<(u64, u64)>>,
     ) -> Result<Prepared, SandboxError> {
-        let Inner { profile, facts, kind, .. } = &*self.inner;
         self.check_hosts()?;
-        let (keep, unix) = match kind {
-            Kind::Open(_) => {
-                return Ok(Prepared::new(roots, linux::encode_nothing(), Vec::new()));
+        match &self.inner.kind {
+            Kind::Open(_) => Ok(Prepared::new(roots, linux::encode_nothing(), Vec::new())),
+            Kind::Namespaces => self.prepare_namespaces(layout, roots),
+            Kind::Landlock => {
+                let supervised = supervised::prepare(&self.inner, &self.carved(layout)?)?;
+                Ok(Prepared::new(roots, supervised.setup, supervised.fds))
             }
-            Kind::Namespaces => return self.prepare_namespaces(layout, roots),
-            Kind::Landlock => (0, facts.unix_sockets()),
-            Kind::Narrow(_) => (linux::FILE_CAPABILITIES, UnixSockets::NoConnect),
-        };
+            Kind::Narrow(_) => self.prepare_narrow(layout, roots),
+        }
+    }
+
+    fn prepare_narrow(
+        &self,
+        layout: &Layout,
+        roots: Vec<Option<(u64, u64)>>,
+    ) -> Result<Prepared, SandboxError> {
+        let Inner { profile, facts, .. } = &*self.inner;
         let denied = denied(layout)?;
         let read = enumerate::granted(&real_roots(&layout.read), &denied);
-        let fence = if profile.network == Network::Full { Fence::Open } else { Fence::NoTcp };
-        let ruleset = linux::landlock::ruleset(facts.abi(), fence, &read, &layout.write)?;
-        let filter = linux::seccomp::filter(profile.network, unix).map_err(SandboxError::Filter)?;
-        Ok(Prepared::new(roots, linux::encode_landlock(keep, &filter), vec![ruleset]))
+        let ruleset = linux::landlock::ruleset(facts.abi(), Fence::NoTcp, &read, &layout.write)?;
+        let filter = linux::seccomp::filter(profile.network, UnixSockets::NoConnect)
+            .map_err(SandboxError::Filter)?;
+        let setup = linux::encode_landlock(linux::FILE_CAPABILITIES, &filter);
+        Ok(Prepared::new(roots, setup, vec![ruleset]))
     }
 
     /// The layout with the protected paths that are there.

@@ -15,7 +15,6 @@ use super::inner::{NOTE, OUTER_PROC, Tried, trial_arguments};
 use super::layout::OVERLAY;
 use super::linux::cgroup::{Group, Holds};
 use super::linux::landlock::OLDEST;
-use super::linux::seccomp::UnixSockets;
 use super::turn::Turn;
 use super::{Host, Kind, Overlay, Place, Sandbox, SandboxError, linux, reach};
 use crate::process::{Capture, Launch, ProcessError, Stdin, Step, Tree};
@@ -43,10 +42,6 @@ impl Facts {
     /// Landlock's ABI; 0 for none.
     pub fn abi(&self) -> u32 {
         self.landlock.as_ref().copied().unwrap_or(0)
-    }
-
-    pub(super) fn unix_sockets(&self) -> UnixSockets {
-        if self.sockets.is_empty() { UnixSockets::Open } else { UnixSockets::NoConnect }
     }
 }
 
@@ -136,9 +131,7 @@ pub(super) async fn attempt(
     };
     if profile.mode == SandboxMode::DangerFullAccess {
         if place.overlay.is_some() {
-            let items = vec![("workspace".to_owned(), OVERLAY.to_owned())];
-            let hint = OVERLAY_HINT.to_owned();
-            return Err(SandboxError::Unenforceable { items, hint });
+            return Err(no_overlay(Vec::new()));
         }
         return Ok(open("`danger-full-access` confines nothing"));
     }
@@ -190,9 +183,10 @@ pub(super) async fn attempt(
         }
     }
     let sandbox = make(&facts, Kind::Landlock);
-    let mut items = needed(profile, sandbox.layout().conflicts);
-    let hint = hint(&items);
-    items.extend(missing(&sandbox));
+    if place.overlay.is_some() {
+        return Err(no_overlay(refused));
+    }
+    let mut items = missing(&sandbox);
     if items.is_empty() {
         items = needed(profile, trial(&sandbox).await?.items);
     }
@@ -201,7 +195,7 @@ pub(super) async fn attempt(
     }
     // What the stronger tier lacks is what would have helped.
     items.extend(refused.into_iter().map(|(_, why)| ("tier namespaces".to_owned(), why)));
-    Err(SandboxError::Unenforceable { items, hint })
+    Err(SandboxError::Unenforceable { items, hint: String::new() })
 }
 
 /// The sandbox of our own git.
@@ -234,6 +228,13 @@ pub(super) fn narrow(
     );
     sandbox.prepared()?;
     Ok(sandbox)
+}
+
+/// An overlay can't be mounted, and what is missing for it.
+fn no_overlay(refused: Vec<(String, String)>) -> SandboxError {
+    let overlay = ("workspace".to_owned(), OVERLAY.to_owned());
+    let items = std::iter::once(overlay).chain(refused).collect();
+    SandboxError::Unenforceable { items, hint: OVERLAY_HINT.to_owned() }
 }
 
 /// What is missing and may not be.
@@ -270,22 +271,6 @@ fn canonical(place: &Place) -> Place {
     }
 }
 
-fn hint(items: &[(String, String)]) -> String {
-    let has = |wanted: &str| items.iter().any(|(item, _)| item == wanted);
-    if has("workspace") {
-        OVERLAY_HINT.to_owned()
-    } else if has("protected") {
-        "work on a clone or copy (`workspace.kind`), where protected paths are enforced on the \
-         patch, or write `degraded: [protected]`, which has them looked at after each command and \
-         put back"
-            .to_owned()
-    } else if has("read") {
-        "keep what must not be read outside the writable roots".to_owned()
-    } else {
-        String::new()
-    }
-}
-
 /// What a trial showed.
 #[derive(Debug, Default)]
 struct Outcome {
@@ -318,13 +303,10 @@ impl Outcome {
 /// Most places of a kind that a trial tries out. Ours; a profile names a few.
 const TRIED: usize = 32;
 
-/// What a trial looks at. Only mounts take places out of a writable or readable root.
+/// What a trial looks at.
 fn tried(sandbox: &Sandbox) -> Result<Tried, SandboxError> {
     let layout = sandbox.layout();
     let roots = layout.write.clone();
-    if sandbox.inner.kind != Kind::Namespaces {
-        return Ok(Tried { roots, ..Tried::default() });
-    }
     let layout = sandbox.carved(&layout)?;
     let is_granted = |path: &PathBuf| layout.write.iter().any(|root| root.starts_with(path));
     let there = |paths: Vec<PathBuf>| -> Vec<PathBuf> {
@@ -358,8 +340,15 @@ async fn trial(sandbox: &Sandbox) -> Result<Outcome, SandboxError> {
     let mut tree = match started {
         Ok(tree) => tree,
         Err(ProcessError::Setup { step, source, .. }) => {
-            let why = format!("{}: {source}", step.name());
             let failed = Some((step, source.raw_os_error().unwrap_or(0)));
+            let why = match failed {
+                // The kernel allows one in a line of filters: seccomp_unotify(2).
+                Some((Step::Supervisor, nix::libc::EBUSY)) => {
+                    "another sandbox above supervises system calls already, and only one can"
+                        .to_owned()
+                }
+                _ => format!("{}: {source}", step.name()),
+            };
             return Ok(Outcome { failed, ..Outcome::of(item_of(step), why) });
         }
         Err(error @ (ProcessError::NotFound { .. } | ProcessError::NotExecutable { .. })) => {

@@ -129,13 +129,44 @@ fn a_check_has_hosts_of_its_own() {
 fn p3_lists_that_cannot_be_held_are_refused() {
     block_on(async {
         let fixture = Fixture::new();
-        let hosts = Hosts { allow: vec!["127.0.0.1".to_owned()], ..Hosts::default() };
+        for tier in [Tier::Namespaces, Tier::Landlock] {
+            let hosts = Hosts { allow: vec!["not a host".to_owned()], ..Hosts::default() };
+            let profile = Profile { tier, ..listed(hosts) };
+            let probed = Sandbox::probe(&fixture.host, &profile, &fixture.place).await;
+            let Err(SandboxError::Unenforceable { items, .. }) = probed else { panic!("{tier:?}") };
+            assert_eq!(items[0].0, "network");
+        }
+    });
+}
+
+#[test]
+fn without_namespaces_the_same_hosts_are_reached() {
+    block_on(async {
+        let fixture = Fixture::new();
+        let (port, forwarded, other) = (server(), server(), server());
+        let hosts = Hosts {
+            allow: vec![format!("127.0.0.1:{port}")],
+            forward: vec![Forward { host: "localhost".to_owned(), port: forwarded }],
+            ..Hosts::default()
+        };
         let profile = Profile { tier: Tier::Landlock, ..listed(hosts) };
-        let probed = Sandbox::probe(&fixture.host, &profile, &fixture.place).await;
-        let Err(SandboxError::Unenforceable { items, .. }) = probed else { panic!("{probed:?}") };
-        assert_eq!(items[0].0, "network");
-        let hosts = Hosts { allow: vec!["not a host".to_owned()], ..Hosts::default() };
-        let probed = Sandbox::probe(&fixture.host, &listed(hosts), &fixture.place).await;
-        assert!(matches!(probed, Err(SandboxError::Unenforceable { .. })), "{probed:?}");
+        let sandbox = fixture.sandbox(&profile).await;
+        let ask = |url: &str| format!("curl -sS -m 5 --noproxy '' {url}");
+        for (text, expected) in [
+            (ask(&format!("http://127.0.0.1:{port}/")), "reached"),
+            (ask(&format!("-x socks5h://127.0.0.1:3128 http://127.0.0.1:{port}/")), "reached"),
+            (ask(&format!("-x '' http://127.0.0.1:{forwarded}/")), "reached"),
+            (
+                ask("http://b.example/"),
+                "network: denied b.example:80 (not in permissions.network.allow)\n",
+            ),
+            (
+                format!("{} || echo no", ask(&format!("-x '' http://127.0.0.1:{other}/ 2>&-"))),
+                "no\n",
+            ),
+        ] {
+            let (_, output) = fixture.run(&sandbox, &text).await;
+            assert_eq!(output, expected, "{text}");
+        }
     });
 }

@@ -242,7 +242,8 @@ impl Fixture {
             .args(["-c", &script, "bash"])
             .arg(binary())
             .args(["sandbox", "--tier", tier])
-            .args(self.permissions(tier))
+            .arg("--permissions")
+            .arg(self.at("permissions.yml"))
             .arg("--workspace")
             .arg(self.at("ws"))
             .args(["--", "bash", "-c", &format!("{}\n{command}", self.names())])
@@ -262,16 +263,6 @@ impl Fixture {
             .current_dir(self.at("ws"))
             .output()
             .unwrap()
-    }
-
-    /// The policy. A tier without carve-outs refuses what asks for them: there the default profile is
-    /// used, and what gets out by that stands among the gaps.
-    fn permissions(&self, tier: &str) -> Vec<PathBuf> {
-        if tier == "landlock" {
-            Vec::new()
-        } else {
-            vec![PathBuf::from("--permissions"), self.at("permissions.yml")]
-        }
     }
 
     /// The names of the fixture, for a profile that passes no variables.

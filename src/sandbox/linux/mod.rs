@@ -8,10 +8,13 @@ pub(crate) mod landlock;
 pub(crate) mod mounts;
 pub(crate) mod namespaces;
 pub(crate) mod seccomp;
+pub(crate) mod supervise;
 mod sys;
 
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd as _, OwnedFd};
 
+use nix::errno::Errno;
 use nix::sys::resource::{Resource, setrlimit};
 
 use crate::process::{Confinement, Failure, Step, at};
@@ -24,6 +27,7 @@ pub(crate) const FILE_CAPABILITIES: u64 = 0b1111;
 const NOTHING: u8 = 0;
 const LANDLOCK: u8 = 1;
 const NAMESPACES: u8 = 2;
+const SUPERVISED: u8 = 3;
 
 /// The set-up of no confinement at all, which is `danger-full-access`.
 pub(crate) fn encode_nothing() -> Vec<u8> {
@@ -34,6 +38,13 @@ pub(crate) fn encode_nothing() -> Vec<u8> {
 /// beside it as a descriptor.
 pub(crate) fn encode_landlock(keep: u64, filter: &[u8]) -> Vec<u8> {
     [&[LANDLOCK][..], &keep.to_le_bytes(), filter].concat()
+}
+
+/// The set-up of Landlock and seccomp with a supervisor. Two rulesets go beside it: the supervisor's,
+/// and the one of commands.
+pub(crate) fn encode_supervised(filter: &[u8], policy: &supervise::Policy) -> Vec<u8> {
+    let length = (filter.len() as u64).to_le_bytes();
+    [&[SUPERVISED][..], &length, filter, &policy.encode()].concat()
 }
 
 /// The set-up of namespaces. The ruleset goes beside it as a descriptor.
@@ -52,6 +63,7 @@ impl Confinement for Chosen {
             NOTHING => return Ok(Vec::new()),
             LANDLOCK => Box::new(Restricted::default()),
             NAMESPACES => Box::new(namespaces::Inside::default()),
+            SUPERVISED => Box::new(Supervised::default()),
             _ => return Err(MALFORMED),
         };
         let made = chosen.enter(rest, fds)?;
@@ -104,6 +116,57 @@ impl Confinement for Restricted {
         let ruleset = self.ruleset.as_ref().ok_or(MALFORMED)?;
         sys::landlock_restrict(ruleset.as_fd()).map_err(at(Step::Landlock))
     }
+}
+
+/// As [`Restricted`], with a supervisor beside the starter. Both are held by the union of the
+/// profile; each command restricts itself further.
+#[derive(Default)]
+struct Supervised {
+    ruleset: Option<OwnedFd>,
+}
+
+impl Confinement for Supervised {
+    fn enter(&mut self, setup: &[u8], fds: Vec<OwnedFd>) -> Result<Vec<OwnedFd>, Failure> {
+        let (length, rest) = setup.split_first_chunk::<8>().ok_or(MALFORMED)?;
+        let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| MALFORMED)?;
+        let (filter, policy) = rest.split_at_checked(length).ok_or(MALFORMED)?;
+        let mut policy = supervise::Policy::decode(policy).ok_or(MALFORMED)?;
+        let mut made = Vec::new();
+        for (_, outside) in &mut policy.doors {
+            // At a port of the kernel's choice: the one inside may be in use on the host.
+            let (listener, address) = door(*outside).map_err(at(Step::Supervisor))?;
+            made.push(listener);
+            *outside = address;
+        }
+        let [outer, inner]: [OwnedFd; 2] = fds.try_into().map_err(|_| MALFORMED)?;
+        sys::limit_capabilities(0).map_err(at(Step::Capabilities))?;
+        nix::sys::prctl::set_no_new_privs().map_err(at(Step::NoNewPrivs))?;
+        sys::landlock_restrict(outer.as_fd()).map_err(at(Step::Landlock))?;
+        self.ruleset = Some(inner);
+        supervise::begin(policy, filter)?;
+        Ok(made)
+    }
+
+    fn reaper_flags(&self) -> i32 {
+        0
+    }
+
+    fn adopt(&self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn confine(&self) -> Result<(), Failure> {
+        let ruleset = self.ruleset.as_ref().ok_or(MALFORMED)?;
+        sys::landlock_restrict(ruleset.as_fd()).map_err(at(Step::Landlock))
+    }
+}
+
+/// A listener on the host's loopback, and where it is.
+fn door(wanted: SocketAddr) -> nix::Result<(OwnedFd, SocketAddr)> {
+    let listener = TcpListener::bind(wanted).and_then(|made| Ok((made.local_addr()?, made)));
+    let (address, listener) =
+        listener.map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or_default()))?;
+    Ok((listener.into(), address))
 }
 
 /// Makes this process unreadable for others of the same user.

@@ -72,6 +72,20 @@ enum Verdict {
     DenyIf(i32, Vec<SeccompRule>),
     /// This error number when none of the rules matches.
     AllowIf(i32, Vec<SeccompRule>),
+    /// The supervisor is asked, always.
+    Ask,
+    /// The supervisor is asked when one of the rules matches.
+    AskIf(Vec<SeccompRule>),
+    /// The first case with a rule that matches decides, else the last.
+    Cases(Vec<(Case, Vec<SeccompRule>)>, Case),
+}
+
+/// What is said in one case.
+#[derive(Clone, Copy)]
+enum Case {
+    Allow,
+    Deny(i32),
+    Ask,
 }
 
 type Table = BTreeMap<i64, Verdict>;
@@ -85,6 +99,18 @@ pub(crate) fn filter(network: Network, unix: UnixSockets) -> Result<Vec<u8>, Bac
     arguments(&mut table)?;
     set_id(&mut table)?;
     sockets(&mut table, network, unix)?;
+    Ok(assemble(table))
+}
+
+/// Makes the filter of a command under a supervisor.
+pub(crate) fn supervised(asked: Asked) -> Result<Vec<u8>, BackendError> {
+    let mut table = Table::new();
+    deny(&mut table);
+    stand_in(&mut table);
+    deny_unseen(&mut table);
+    arguments(&mut table)?;
+    set_id(&mut table)?;
+    asked::ask(&mut table, asked)?;
     Ok(assemble(table))
 }
 
@@ -144,19 +170,32 @@ fn search(table: &[(u32, BpfProgram)]) -> BpfProgram {
 }
 
 fn body(verdict: Verdict) -> BpfProgram {
-    let (rules, hit, miss) = match verdict {
-        Verdict::Deny(number) => return vec![error(number)],
-        Verdict::DenyIf(number, rules) => (rules, error(number), allow()),
-        Verdict::AllowIf(number, rules) => (rules, allow(), error(number)),
+    let (cases, otherwise) = match verdict {
+        Verdict::Deny(number) => (Vec::new(), Case::Deny(number)),
+        Verdict::Ask => (Vec::new(), Case::Ask),
+        Verdict::DenyIf(number, rules) => (vec![(Case::Deny(number), rules)], Case::Allow),
+        Verdict::AllowIf(number, rules) => (vec![(Case::Allow, rules)], Case::Deny(number)),
+        Verdict::AskIf(rules) => (vec![(Case::Ask, rules)], Case::Allow),
+        Verdict::Cases(cases, otherwise) => (cases, otherwise),
     };
     let mut program = BpfProgram::new();
-    for rule in rules {
-        // A rule that matches falls through to what stands behind it, else it jumps over that.
-        program.extend(BpfProgram::from(rule));
-        program.push(hit.clone());
+    for (case, rules) in cases {
+        for rule in rules {
+            // A rule that matches falls through to what stands behind it, else it jumps over that.
+            program.extend(BpfProgram::from(rule));
+            program.push(say(case));
+        }
     }
-    program.push(miss);
+    program.push(say(otherwise));
     program
+}
+
+fn say(case: Case) -> sock_filter {
+    match case {
+        Case::Allow => allow(),
+        Case::Deny(number) => error(number),
+        Case::Ask => statement(RETURN, libc::SECCOMP_RET_USER_NOTIF),
+    }
 }
 
 /// Calls that reach other processes, the kernel, mounts or the machine.
@@ -422,6 +461,9 @@ fn bytes(instruction: &sock_filter) -> [u8; 8] {
     let [k, k2, k3, k4] = instruction.k.to_ne_bytes();
     [code, code2, instruction.jt, instruction.jf, k, k2, k3, k4]
 }
+
+mod asked;
+pub(crate) use asked::Asked;
 
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,8 @@
 
 #![expect(unsafe_code, reason = "landlock, seccomp and capabilities have no safe wrapper")]
 
+pub(super) mod notify;
+
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::path::Path;
@@ -45,6 +47,11 @@ pub(super) fn landlock_restrict(ruleset: BorrowedFd<'_>) -> nix::Result<()> {
 
 /// Installs a filter: instructions of eight bytes each.
 pub(super) fn seccomp_install(filter: &[u8]) -> nix::Result<()> {
+    install(filter, 0).map(drop)
+}
+
+/// Installs a filter with flags of seccomp(2). Returns what the kernel does.
+fn install(filter: &[u8], flags: libc::c_ulong) -> nix::Result<i64> {
     let mut program: Vec<libc::sock_filter> = filter
         .chunks_exact(8)
         .map(|bytes| libc::sock_filter {
@@ -58,9 +65,9 @@ pub(super) fn seccomp_install(filter: &[u8]) -> nix::Result<()> {
     let program = libc::sock_fprog { len: length, filter: program.as_mut_ptr() };
     // SAFETY: the program outlives the call and its length is right.
     let done = unsafe {
-        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0_u32, &raw const program)
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program)
     };
-    Errno::result(done).map(drop)
+    Errno::result(done)
 }
 
 #[repr(C)]
